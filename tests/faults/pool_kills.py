@@ -141,7 +141,7 @@ def check(here: Site, powers: dict[str, str | None], wanted: dict[str, int]) -> 
     states = [row.state for row in rows]
     assert {state: states.count(HostState(state)) for state in wanted} == wanted, here.states()
     assert sum(wanted.values()) == len(rows), here.states()
-    shown = {HostState.READY: "running", HostState.STOPPED: "deallocated"}
+    shown = {HostState.READY: "running", HostState.STOPPED: "released"}
     assert powers == {row.name: shown[row.state] for row in rows}
     _check_births(here)
     _check_keys(here)

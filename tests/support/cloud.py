@@ -17,12 +17,15 @@ from tests.support import azure_traffic
 
 from evalfleet import config
 from evalfleet.azure import clients, settings, sizes
+from evalfleet.azure.clients import Clients
+from evalfleet.azure.cloud import AzureCloud
+from evalfleet.azure.network import Network, Networks
 from evalfleet.azure.responses import VmView
 from evalfleet.azure.settings import ADMIN_USER, AzureSettings
-from evalfleet.azure.vms import Network, Vms
 from evalfleet.emulator import server
 from evalfleet.emulator.scenario import Scenario
 from evalfleet.emulator.server import Emulator, Options
+from evalfleet.layout import Home
 from evalfleet.pools.cloud.records import MachineSpec, Progress, Verb
 from evalfleet.pools.machine import host_key
 
@@ -36,8 +39,10 @@ class Cloud:
 
     emulator: Emulator
     settings: AzureSettings
-    vms: Vms
+    clients: Clients
+    vms: AzureCloud
     http: aiohttp.ClientSession
+    networks: Networks
     network: Network
 
     async def control(self, method: str, path: str, body: Any = None) -> Any:
@@ -81,7 +86,7 @@ class Cloud:
 
     async def made(self, spec: MachineSpec) -> VmView:
         """Create a VM, and wait for it."""
-        progress = await self.done(Verb.CREATE, spec.name, await self.vms.create(spec, self.network), spec)
+        progress = await self.done(Verb.CREATE, spec.name, await self.vms.order(spec, self.network), spec)
         assert progress.problem is None, progress.problem
         view = await self.vms.view(spec.name)
         assert view is not None
@@ -144,6 +149,6 @@ async def connected(environ: dict[str, str], emulator: Any = None) -> AsyncGener
     """Connect to an emulator by the settings that it prints; one in another process is known by nothing else."""
     reach = settings.of(config.load("/nowhere", environ=environ, folder="/nowhere"))
     async with aiohttp.ClientSession() as http, clients.opened(reach) as opened:
-        vms = Vms(opened)
-        await vms.ensure_group("eastus", "me")
-        yield Cloud(emulator, reach, vms, http, await vms.ensure_network("p1", "eastus", "me"))
+        vms = AzureCloud(opened, Home(Path("/nowhere")))
+        networks = Networks(opened)
+        yield Cloud(emulator, reach, opened, vms, http, networks, await networks.ensure("p1", "eastus", "me"))

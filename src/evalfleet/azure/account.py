@@ -16,12 +16,13 @@ import anyio
 from azure.core.exceptions import AzureError
 
 from evalfleet.azure import policies, sizes, skus
+from evalfleet.azure.arm import judged
 from evalfleet.azure.clients import Clients
 from evalfleet.azure.error_causes import classify, facts_of, quota_message
 from evalfleet.azure.permissions import BUDGETS, NEEDED, NEEDED_ABOVE, REQUIRED, Grant, grant, missing
-from evalfleet.azure.quota import allowance
-from evalfleet.azure.vms import Vms, first_error, judged
+from evalfleet.azure.quota import allowance, usages
 from evalfleet.errors import ConfigError
+from evalfleet.hosts.base import first_error
 from evalfleet.pools.cloud.problems import Cause, Refusal
 from evalfleet.pools.cloud.records import Diagnosis, Level, Offering
 
@@ -188,12 +189,12 @@ class Account:
     ) -> AsyncGenerator[Diagnosis]:
         if any(sizes.known(each.size) is None for each in offerings):
             await listed.wait()
-        vms, free, told = Vms(self._clients), 0, list[str]()
+        free, told = 0, list[str]()
         short: dict[str, str] = {}
         for offering in offerings:
             size = sizes.find(offering.size)
-            usages = await vms.usages(offering.region)
-            allowed = allowance(usages, size, offering.region, spot=offering.spot)
+            counters = await usages(self._clients, offering.region)
+            allowed = allowance(counters, size, offering.region, spot=offering.spot)
             free += allowed.fits
             told.append(f"{offering.region} {allowed.fits}")
             for each in allowed.missing(workers)[:1]:
@@ -220,7 +221,7 @@ class Account:
 
         try:
             async with judged():
-                with first_error():
+                with first_error(AzureError):
                     async with anyio.create_task_group() as group:
                         for region in dict.fromkeys(each.region for each in offerings):
                             group.start_soon(look, region)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
 from functools import partial
 from types import TracebackType
@@ -16,7 +17,7 @@ from typing import Any, Self, TypeVar, cast
 
 import anyio
 from azure.core import AsyncPipelineClient
-from azure.core.exceptions import HttpResponseError, ServiceResponseError
+from azure.core.exceptions import AzureError, HttpResponseError, ServiceResponseError
 from azure.core.pipeline.policies import (
     AsyncHTTPPolicy,
     AsyncRetryPolicy,
@@ -27,16 +28,21 @@ from azure.core.pipeline.policies import (
     UserAgentPolicy,
 )
 from azure.core.polling import AsyncLROPoller
+from azure.core.polling.base_polling import BadStatus
 from azure.core.rest import HttpRequest
 from azure.mgmt.core.exceptions import ARMErrorFormat
 from azure.mgmt.core.polling.async_arm_polling import AsyncARMPolling
 
+from evalfleet.azure.error_causes import classify, facts_of, retry_after
 from evalfleet.azure.settings import AzureSettings
+from evalfleet.pools.cloud.problems import Refusal
+from evalfleet.pools.cloud.records import MachineSpec, Offering, Progress
 from evalfleet.pools.cloud.waits import waiting, waiting_for
 
 Body = dict[str, Any]
 T = TypeVar("T")
 PAGES_AT_MOST = 1000
+NOT_FOUND = 404
 SKEW_S = 30.0  # that two clocks may differ
 GROUPS_API = "2024-03-01"
 LAGS = 8  # times that a group which is there is asked again, where it says that it is not: a new one takes a moment
@@ -190,7 +196,7 @@ class Arm:
         if status < 400:
             return response
         error = HttpResponseError(response=response.http_response, error_format=ARMErrorFormat)
-        if status == 404 and request.method in ("GET", "DELETE") and await self.is_absent(error):
+        if status == NOT_FOUND and request.method in ("GET", "DELETE") and await self.is_absent(error):
             return None
         raise error
 
@@ -206,6 +212,55 @@ class Arm:
         polling: Any = AsyncARMPolling(self._poll_s)
         poller: Any = AsyncLROPoller(self._client, response, _content, polling)
         return await poller.result()
+
+
+async def progress_of(
+    ask: Callable[[], Awaitable[Any]], pause_s: float, offering: MachineSpec | Offering | None = None
+) -> Progress:
+    """Look once how far an operation is.
+
+    Args:
+        ask: returns the poller of the operation.
+        pause_s: until the next look, where Azure names no time.
+        offering: what was asked for, for the message of a failure.
+    """
+    region, size, spot = (offering.region, offering.size, offering.spot) if offering else ("", "", False)
+    async with judged(region, size, spot=spot):
+        poller = await ask()
+        method = poller.polling_method()
+        if not method.finished() and not await _looked(method):
+            return Progress(done=True, forgotten=True)
+        if not method.finished():
+            asked_s = retry_after(method._pipeline_response.http_response.headers)
+            return Progress(done=False, look_again_s=asked_s or pause_s)
+    try:
+        await poller.result()
+    except HttpResponseError as error:
+        # Not there: deleted meanwhile, by an eviction or by another hand; or too new to be seen. A view will say which.
+        if error.status_code != NOT_FOUND:
+            return Progress(done=True, problem=classify(facts_of(error), region=region, size=size, spot=spot))
+    return Progress(done=True)
+
+
+async def _looked(method: Any) -> bool:
+    """Ask once how an operation is; False where Azure does not know it any more."""
+    try:
+        await method.update_status()
+    except BadStatus as error:
+        response = method._pipeline_response.http_response  # the library keeps it to itself, and tells nothing else
+        if response.status_code == NOT_FOUND:
+            return False
+        raise HttpResponseError(response=response, error_format=ARMErrorFormat) from error
+    return True
+
+
+@asynccontextmanager
+async def judged(region: str = "", size: str = "", *, spot: bool = False) -> AsyncGenerator[None]:
+    """Turn an error of Azure's libraries into a refusal that says what to do."""
+    try:
+        yield
+    except AzureError as error:
+        raise Refusal(classify(facts_of(error), region=region, size=size, spot=spot)) from error
 
 
 def code_of(error: BaseException) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from evalfleet.azure.vms import judged
+from evalfleet.azure.arm import judged
 from evalfleet.pools.cloud.records import LABEL_POOL
 
 if TYPE_CHECKING:

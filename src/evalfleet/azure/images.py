@@ -6,20 +6,24 @@ continuation that outlives this process. All raise `Refusal`, which carries the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, cast
 
+import anyio
 from azure.core.exceptions import HttpResponseError
 from msgspec import Struct
 
+from evalfleet.azure import sizes
+from evalfleet.azure.arm import judged, progress_of
 from evalfleet.azure.clients import Clients
-from evalfleet.azure.error_causes import classify, facts_of
 from evalfleet.azure.prices import HOURS_PER_MONTH, snapshot_usd_per_hour
 from evalfleet.azure.requests import image
 from evalfleet.azure.requests.image import GALLERY, ImageSpec
-from evalfleet.azure.responses import inside
-from evalfleet.azure.vms import NOT_FOUND, asked_s, judged, looked
-from evalfleet.pools.cloud.records import LABEL_IMAGE, LABEL_OWNER, KeptImage, Progress
+from evalfleet.azure.responses import VmView, inside
+from evalfleet.errors import WrongState
+from evalfleet.pools.cloud.problems import Refusal
+from evalfleet.pools.cloud.records import LABEL_IMAGE, LABEL_OWNER, Image, ImageRequest, KeptImage, Progress
 
 GALLERY_API = "2024-03-03"
 UNDER_WAY = ("Creating", "Updating")
@@ -51,6 +55,54 @@ class Images:
     def _versions(self) -> Any:
         return self._clients.compute.gallery_image_versions
 
+    async def bake(
+        self,
+        request: ImageRequest,
+        machine: VmView | None,
+        sync: Callable[[], Awaitable[None]],
+        tell: Callable[[str], None],
+    ) -> Image:
+        """As `MakesImages.bake`, of the machine as it is now."""
+        image.check_name(request.name)
+        if machine is None or machine.disk_id is None:
+            raise WrongState(
+                f"the cloud has no machine {request.machine}, or it has no disk; `evalfleet pool status` shows more"
+            )
+        known = await self.list(request.name)
+        under_way = [one.version for one in known if one.provisioning in UNDER_WAY]
+        version = under_way[0] if under_way else image.next_version([one.version for one in known])
+        if not under_way:
+            await sync()
+        spec = ImageSpec(
+            name=request.name,
+            version=version,
+            owner=request.owner,
+            source_disk=machine.disk_id,
+            source_region=machine.region,
+            regions=tuple(dict.fromkeys((machine.region, *request.regions))),
+            generation=sizes.find(machine.size).generation,
+            disk_gb=request.disk_gb,
+        )
+        tell(f"{request.machine}: its disk is copied into image {request.name} {version}")
+        return await self._made(spec, await self.create(spec))
+
+    async def _made(self, spec: ImageSpec, continuation: str | None) -> Image:
+        """Wait until the version can be used."""
+        while continuation is not None:
+            progress = await self.poll(spec.name, spec.version, continuation)
+            if progress.problem is not None:
+                raise Refusal(progress.problem)
+            if progress.done:
+                break
+            await anyio.sleep(progress.look_again_s)
+        while True:
+            view = await self.view(spec.name, spec.version)
+            if view is None or view.provisioning == "Failed":
+                raise WrongState(f"image {spec.name} {spec.version} was not made; bake it again")
+            if view.provisioning not in UNDER_WAY:
+                return Image(name=view.name, version=view.version, id=view.id, regions=view.regions)
+            await anyio.sleep(self._settings.poll_s)
+
     async def create(self, spec: ImageSpec) -> str | None:
         """Copy the disk, and ask for the image. Returns the continuation; None: that version is there already.
 
@@ -81,26 +133,16 @@ class Images:
 
     async def poll(self, name: str, version: str, continuation: str) -> Progress:
         """Look once how far it is. When it is done, the copy of the disk is deleted, and so is a version that failed."""
-        async with judged():
-            poller = await self._versions.begin_create_or_update(
-                self._group, GALLERY, name, version, {}, continuation_token=continuation
-            )
-            method = poller.polling_method()
-            if not method.finished() and not await looked(method):
-                return Progress(done=True, forgotten=True)
-            if not method.finished():
-                return Progress(done=False, look_again_s=asked_s(method) or self._settings.poll_s)
-        problem = None
-        try:
-            await poller.result()
-        except HttpResponseError as error:
-            if error.status_code != NOT_FOUND:  # else it was deleted meanwhile; `view` will say so
-                problem = classify(facts_of(error))
+        place = (self._group, GALLERY, name, version)
+        ask = partial(self._versions.begin_create_or_update, *place, {}, continuation_token=continuation)
+        progress = await progress_of(ask, self._settings.poll_s)
+        if not progress.done or progress.forgotten:
+            return progress
         await self.tidy(name, version)
-        if problem is not None:
+        if progress.problem is not None:
             async with judged():
                 await self._arm.delete(f"{self._definition(name)}/versions/{version}", GALLERY_API)
-        return Progress(done=True, problem=problem)
+        return progress
 
     async def tidy(self, name: str, version: str) -> None:
         """Delete the copy of the disk, which nobody needs once the version is there; one that is gone is no error."""

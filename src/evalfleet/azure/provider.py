@@ -99,10 +99,9 @@ class AzureProvider:
         return len(found)
 
     async def allowances(self, settings: Settings, size: str, regions: Sequence[str], *, spot: bool) -> list[Allowance]:
-        from evalfleet.azure import clients, skus, vms
+        from evalfleet.azure import clients, skus
 
         async with clients.opened(azure_settings.of(settings)) as opened:
-            cloud = vms.Vms(opened)
             for region in regions if sizes.known(size) is None else ():
                 row = (await skus.listed(opened.arm, opened.settings.subscription, region)).get(size.lower())
                 if row is not None:
@@ -112,7 +111,7 @@ class AzureProvider:
                 if sizes.known(size) is None:
                     raise NotFound(f"Azure does not list {size} in {', '.join(regions)}; name another size or region")
             kind = sizes.find(size)
-            return [quota.allowance(await cloud.usages(region), kind, region, spot=spot) for region in regions]
+            return [quota.allowance(await quota.usages(opened, each), kind, each, spot=spot) for each in regions]
 
     def kept_usd_per_hour(self, size: str, disk_gb: int) -> float:
         from evalfleet.azure.requests.vm import disk_kind
@@ -129,10 +128,11 @@ class AzureProvider:
 
     @asynccontextmanager
     async def open(self, settings: Settings, home: Home) -> AsyncGenerator[AzureCloud]:
-        from evalfleet.azure.cloud import opened
+        from evalfleet.azure import clients
+        from evalfleet.azure.cloud import AzureCloud
 
-        async with opened(azure_settings.of(settings), home) as cloud:
-            yield cloud
+        async with clients.opened(azure_settings.of(settings)) as opened:
+            yield AzureCloud(opened, home)
 
 
 KIND = CloudKind(AzureProvider())

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from evalfleet.answers.machines import QuotaCounter
 from evalfleet.azure.sizes import Size
 from evalfleet.pools.cloud.catalogue import Allowance
+
+if TYPE_CHECKING:
+    from evalfleet.azure.clients import Clients
 
 REGION_CORES = "cores"
 SPOT_CORES = "lowPriorityCores"
@@ -55,8 +59,16 @@ def tightest(usages: Usages, size: Size, *, spot: bool) -> Usage | None:
     return min(rows, key=lambda usage: usage.free, default=None)
 
 
-def by_name(rows: Iterable[Usage]) -> dict[str, Usage]:
-    return {usage.name: usage for usage in rows}
+async def usages(clients: Clients, region: str) -> Mapping[str, Usage]:
+    """Ask for the counters of a region."""
+    from evalfleet.azure.arm import judged  # brings Azure's libraries
+
+    found: dict[str, Usage] = {}
+    async with judged(region):
+        async for row in clients.compute.usage.list(region):
+            name, label = row.name.value or "", row.name.localized_value or ""
+            found[name] = Usage(name=name, label=label, used=row.current_value, limit=row.limit)
+    return found
 
 
 def _find(usages: Usages, name: str) -> Usage | None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
-
-from msgspec import Struct
+from typing import Any, cast
 
 from evalfleet.azure.error_causes import ErrorFacts, classify
 from evalfleet.core.hosts.lifecycle import Power, Stage
@@ -46,20 +44,12 @@ _PARTS = {
 }
 
 
-class VmView(Struct, frozen=True, kw_only=True):
-    """One VM as the cloud sees it."""
+class VmView(MachineView, frozen=True, kw_only=True):
+    """One VM as the cloud sees it, with the ids of its parts."""
 
-    name: str
     id: str
-    region: str
-    size: str
-    spot: bool
-    tags: Mapping[str, str]
-    provisioning: str  # Creating, Succeeded, Failed, Updating, Deleting
-    power: str | None  # running, starting, stopped, deallocating, deallocated; None: not known (yet)
     nic_id: str | None
-    failure: ErrorFacts | None  # why provisioning failed, where Azure tells
-    disk_id: str | None = None
+    disk_id: str | None
 
 
 def vm_view(body: Mapping[str, Any]) -> VmView:
@@ -67,17 +57,20 @@ def vm_view(body: Mapping[str, Any]) -> VmView:
     properties: Any = body.get("properties")
     statuses = inside(properties, "instanceView", "statuses") or ()
     interfaces = inside(properties, "networkProfile", "networkInterfaces") or ()
+    region, spot = body["location"], inside(properties, "priority") == "Spot"
+    size = inside(properties, "hardwareProfile", "vmSize") or ""
+    failed = failure(statuses)
     return VmView(
         name=body["name"],
         id=body["id"],
-        region=body["location"],
-        size=inside(properties, "hardwareProfile", "vmSize") or "",
-        spot=inside(properties, "priority") == "Spot",
-        tags=dict(body.get("tags") or {}),
-        provisioning=inside(properties, "provisioningState") or "",
+        region=region,
+        size=size,
+        spot=spot,
+        labels=dict(body.get("tags") or {}),
+        stage=_STAGES.get(inside(properties, "provisioningState"), Stage.MADE),
         power=power(statuses),
+        problem=None if failed is None else classify(failed, region=region, size=size, spot=spot),
         nic_id=interfaces[0]["id"] if interfaces else None,
-        failure=failure(statuses),
         disk_id=inside(properties, "storageProfile", "osDisk", "managedDisk", "id"),
     )
 
@@ -91,9 +84,11 @@ def inside(value: Any, *names: str) -> Any:
     return value
 
 
-def power(statuses: Iterable[Mapping[str, Any]]) -> str | None:
+def power(statuses: Iterable[Mapping[str, Any]]) -> Power | None:
     codes = (str(status.get("code", "")) for status in statuses)
-    return next((code.removeprefix("PowerState/") for code in codes if code.startswith("PowerState/")), None)
+    return next(
+        (_POWERS.get(code.removeprefix("PowerState/")) for code in codes if code.startswith("PowerState/")), None
+    )
 
 
 def failure(statuses: Iterable[Mapping[str, Any]]) -> ErrorFacts | None:
@@ -105,21 +100,19 @@ def failure(statuses: Iterable[Mapping[str, Any]]) -> ErrorFacts | None:
     return None
 
 
-def machine_view(view: VmView) -> MachineView:
-    """The VM in the words that pools use for machines of any cloud."""
-    judged = None
-    if view.failure is not None:
-        judged = classify(view.failure, region=view.region, size=view.size, spot=view.spot)
-    return MachineView(
-        name=view.name,
-        region=view.region,
-        size=view.size,
-        spot=view.spot,
-        labels=view.tags,
-        stage=_STAGES.get(view.provisioning, Stage.MADE),
-        power=_POWERS.get(view.power or ""),
-        problem=judged,
-    )
+def private_ip(nic: Mapping[str, Any]) -> str | None:
+    for each in nic["properties"].get("ipConfigurations") or ():
+        if each["properties"].get("privateIPAddress"):
+            return cast("str", each["properties"]["privateIPAddress"])
+    return None
+
+
+def public_ip_id(nic: Mapping[str, Any]) -> str | None:
+    for each in nic["properties"].get("ipConfigurations") or ():
+        public = each["properties"].get("publicIPAddress")
+        if public:
+            return cast("str", public["id"])
+    return None
 
 
 def resource(body: Mapping[str, Any]) -> Resource:

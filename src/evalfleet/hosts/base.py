@@ -141,6 +141,20 @@ def _lone(error: BaseException) -> BaseException | None:
     return _lone(group.exceptions[0]) if len(group.exceptions) == 1 else None
 
 
+@contextmanager
+def first_error(kind: type[Exception]) -> Generator[None]:
+    """Let one error of this class out of a task group's bundle, so that callers can catch it by its class."""
+    try:
+        yield
+    except BaseExceptionGroup as bundle:
+        first: BaseException | None = bundle.split(kind)[0]
+        while isinstance(first, BaseExceptionGroup):
+            first = cast("BaseExceptionGroup[BaseException]", first).exceptions[0]
+        if first is None:
+            raise
+        raise first from first.__cause__
+
+
 class Inbox:
     """Queue of observations: hosts add to it, and the engine takes everything at once."""
 

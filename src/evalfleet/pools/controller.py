@@ -17,6 +17,7 @@ from msgspec import Struct, field
 
 from evalfleet.core.hosts.lifecycle import Stage, Step, next_step
 from evalfleet.errors import EvalfleetError
+from evalfleet.hosts.base import first_error
 from evalfleet.model import DesiredState, HostState, HostWork, Pool, PoolHost
 from evalfleet.pools.busy import waits_for
 from evalfleet.pools.cloud.problems import Action, Refusal
@@ -321,15 +322,7 @@ def _is_due(host: PoolHost, step: Step, waits: str | None) -> bool:
 
 @asynccontextmanager
 async def _machine_tasks() -> AsyncGenerator[TaskGroup]:
-    """A task group that raises one of the errors that were raised on purpose, so that callers can catch it by its class."""
-    try:
+    """A task group that raises one of the errors that were raised on purpose."""
+    with first_error(EvalfleetError):
         async with anyio.create_task_group() as group:
             yield group
-    except BaseExceptionGroup as bundle:
-        meant, _ = bundle.split(EvalfleetError)
-        first: BaseException | None = meant
-        while isinstance(first, BaseExceptionGroup):
-            first = first.exceptions[0]
-        if first is None:
-            raise
-        raise first from first.__cause__

@@ -12,9 +12,9 @@ from tests.support.web_site import NAME, Site, site
 
 from evalfleet import config
 from evalfleet.azure import policies, settings
+from evalfleet.azure.network import NETWORK_API
 from evalfleet.azure.requests import vm
 from evalfleet.azure.settings import AzureSettings
-from evalfleet.azure.vms import NETWORK_API
 from evalfleet.emulator.scenario import Policy, Scenario
 from evalfleet.errors import ConfigError
 from evalfleet.pools.kinds.registry import clouds
@@ -73,7 +73,7 @@ async def test_tags_identity_zone_and_networking_are_what_the_company_asks_for(t
         assert body["identity"] == {"type": "UserAssigned", "userAssignedIdentities": {IDENTITY: {}}}
         (nic,) = body["properties"]["networkProfile"]["networkInterfaceConfigurations"]
         assert nic["properties"]["enableAcceleratedNetworking"] is True
-        owned = await here.cloud.vms.owned(NAME)
+        owned = await here.cloud.vms.resources(NAME)
         untagged = [each.name for each in owned if "team" not in each.labels and not each.name.startswith("p1-")]
         assert untagged == []
 

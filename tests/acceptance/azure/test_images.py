@@ -119,9 +119,9 @@ async def test_a_region_without_a_replica_is_refused_and_leaves_nothing():
     async with cloud() as here, clients.opened(here.settings) as opened:
         view = await here.made(here.spec())
         golden = await baked(Images(opened), wanted(view, regions=()))
-        network = await here.vms.ensure_network("p1", "westus2", "me")
+        network = await here.networks.ensure("p1", "westus2", "me")
         with pytest.raises(Refusal, match="the image is not to be had in westus2; bake it") as caught:
-            await here.vms.create(here.spec("far", region="westus2", image=golden.id), network)
+            await here.vms.order(here.spec("far", region="westus2", image=golden.id), network)
         problem = caught.value.problem
         assert (problem.cause, problem.action) == (Cause.IMAGE, Action.NEXT_REGION)
         far, larger = (Offering(size=size, region="westus2") for size in ("Standard_D8ds_v5", "Standard_D16ds_v5"))
@@ -160,9 +160,9 @@ async def test_an_image_is_baked_again_from_another_region():
     async with cloud() as here, clients.opened(here.settings) as opened:
         images = Images(opened)
         await baked(images, wanted(await here.made(here.spec())))
-        network = await here.vms.ensure_network("p1", "westus2", "me")
+        network = await here.networks.ensure("p1", "westus2", "me")
         spec = here.spec("evalfleet-2", region="westus2")
-        await here.done(Verb.CREATE, spec.name, await here.vms.create(spec, network), spec)
+        await here.done(Verb.CREATE, spec.name, await here.vms.order(spec, network), spec)
         view = await here.vms.view(spec.name)
         assert view is not None
         assert (await baked(images, wanted(view, version="1.0.1"))).version == "1.0.1"
@@ -177,7 +177,7 @@ async def test_a_size_with_nvme_disks_begins_with_an_image():
         assert body is not None
         body["properties"].pop("features")  # as an older version made it
         with pytest.raises(Refusal, match="NVMe only"):
-            await here.vms.create(here.spec("evalfleet-3", size="Standard_D8ds_v6", image=golden.id), here.network)
+            await here.vms.order(here.spec("evalfleet-3", size="Standard_D8ds_v6", image=golden.id), here.network)
 
 
 async def test_images_and_copies_are_listed_with_what_they_cost_and_deleted_by_version():

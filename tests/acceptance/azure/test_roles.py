@@ -55,7 +55,7 @@ async def test_the_documented_role_on_the_group_alone_is_enough_for_the_whole_st
 async def test_states_are_seen_with_a_role_on_the_group_however_many_machines_there_are(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr("evalfleet.azure.vms.ONE_BY_ONE", 1)
+    monkeypatch.setattr("evalfleet.azure.cloud.ONE_BY_ONE", 1)
     async with cloud() as here:
         for number in (1, 2):
             await here.made(here.spec(f"evalfleet-{number}"))
@@ -79,7 +79,7 @@ async def test_a_missing_permission_is_named_with_its_scope(action: str):
     async with cloud() as here:
         here.emulator.world.roles = [least(action)]
         with pytest.raises(Refusal) as caught:
-            await here.vms.create(here.spec(), here.network)
+            await here.vms.order(here.spec(), here.network)
         problem = caught.value.problem
         assert (problem.cause, problem.action) == (Cause.AUTH, Action.GIVE_UP)
         assert f"you lack the permission {action} on {here.settings.group_path()}" in problem.message

@@ -11,6 +11,7 @@ from tests.support import azure_bodies
 from tests.support.cloud import cloud
 from tests.support.web_site import NAME, site
 
+from evalfleet.core.hosts.lifecycle import Power
 from evalfleet.emulator.scenario import Scenario
 from evalfleet.pools.cloud.problems import Refusal
 from evalfleet.pools.cloud.records import expires_of
@@ -25,7 +26,7 @@ async def test_lists_are_read_over_all_their_pages(tmp_path: Path):
         assert list(here.states().values()) == ["ready"] * 3
         assert len(await here.cloud.vms.list(NAME)) == 3
         asked = here.cloud.exchanges("GET", "/resources")
-        await here.cloud.vms.owned(NAME)
+        await here.cloud.vms.resources(NAME)
         assert len(here.cloud.exchanges("GET", "/resources")) - len(asked) > 10
         here.store.pools.mark_for_deletion(NAME)
         await here.settle()
@@ -43,7 +44,7 @@ async def test_deadlines_go_by_the_clock_of_the_cloud(tmp_path: Path, ahead_h: i
         wanted = {datetime.fromtimestamp(there + 4 * 3600 + late, UTC).strftime("%H%M") for late in range(-180, 61, 60)}
         assert shown in wanted
         (view,) = await here.cloud.vms.list(NAME)
-        expires = expires_of(view.tags)
+        expires = expires_of(view.labels)
         assert expires is not None
         assert abs(expires - there - 4 * 3600) < 300
 
@@ -57,7 +58,7 @@ async def test_a_lock_is_named_and_its_pool_can_be_deleted_once_it_is_gone(tmp_p
         with pytest.raises(Refusal, match=r"a lock forbids it.*az lock list"):
             await here.settle()
         (view,) = await here.cloud.vms.list(NAME)
-        assert view.power == "deallocated"  # what cannot be deleted costs only its disk
+        assert view.power is Power.RELEASED  # what cannot be deleted costs only its disk
         here.cloud.emulator.world.scenario.lock.clear()
         await here.settle()
         assert await here.leaks() == {"leaks": [], "resources": {}}

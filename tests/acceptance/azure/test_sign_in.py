@@ -18,8 +18,7 @@ import pytest
 from tests.support.cloud import emulated
 
 from evalfleet import config
-from evalfleet.azure import clients, settings
-from evalfleet.azure.vms import Vms
+from evalfleet.azure import clients, quota, settings
 from evalfleet.emulator.server import Emulator, Options
 
 pytestmark = pytest.mark.anyio
@@ -83,7 +82,7 @@ async def test_who_is_cancelled_closes_its_connections(monkeypatch: pytest.Monke
         reach = settings.of(config.load("/nowhere", environ=emulator.settings(), folder="/nowhere"))
         with anyio.CancelScope() as scope:
             async with clients.opened(reach) as opened:
-                await Vms(opened).usages("eastus")
+                await quota.usages(opened, "eastus")
                 scope.cancel()
                 await anyio.sleep_forever()
         gc.collect()

@@ -6,6 +6,7 @@ import base64
 import json
 import random
 import time
+from pathlib import Path
 from typing import Any, cast
 
 import anyio
@@ -14,13 +15,15 @@ import pytest
 from msgspec.structs import replace
 from tests.support.cloud import cloud, connected, emulated
 
-from evalfleet.azure import clients
+from evalfleet.azure import clients, quota
+from evalfleet.azure.cloud import AzureCloud
 from evalfleet.azure.provider import AzureProvider
 from evalfleet.azure.requests import vm
-from evalfleet.azure.vms import Vms
+from evalfleet.core.hosts.lifecycle import Power, Stage
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import Scenario, Times
 from evalfleet.emulator.server import Options
+from evalfleet.layout import Home
 from evalfleet.pools.cloud.offers import Closed, Plan, Try, candidates, next_offer
 from evalfleet.pools.cloud.problems import Action, Cause, Refusal
 from evalfleet.pools.cloud.records import LABEL_POOL, LABEL_WORKER, HostKey, Verb, expires_of
@@ -33,7 +36,7 @@ async def test_from_nothing_to_a_login_and_back_to_nothing():
     async with cloud() as here:
         spec = here.spec()
         view = await here.made(spec)
-        assert (view.provisioning, view.power, view.size) == ("Succeeded", "running", spec.size)
+        assert (view.stage, view.power, view.size) == (Stage.MADE, Power.RUNNING, spec.size)
         async with here.login(spec, view) as connection:
             done = await connection.run("echo $USER; pwd; echo x >kept; echo bad >&2; exit 3")
             assert done.exit_status == 3
@@ -43,7 +46,7 @@ async def test_from_nothing_to_a_login_and_back_to_nothing():
         await here.done(Verb.STOP, spec.name, await here.vms.stop(spec.name))
         stopped = await here.vms.view(spec.name)
         assert stopped is not None
-        assert stopped.power == "deallocated"
+        assert stopped.power is Power.RELEASED
         with pytest.raises(OSError, match="Connect call failed"):
             async with here.login(spec, view):
                 pass
@@ -55,20 +58,20 @@ async def test_from_nothing_to_a_login_and_back_to_nothing():
         await here.done(Verb.DELETE, spec.name, await here.vms.delete(spec.name))
         assert await here.vms.view(spec.name) is None
         assert await here.vms.delete(spec.name) is None
-        await here.vms.drop_network("p1", "eastus")
+        await here.networks.drop("p1", "eastus")
         assert await here.control("GET", "leaks") == {"leaks": [], "resources": {}}
 
 
 async def test_a_created_vm_has_all_four_parts_and_our_tags():
     async with cloud() as here:
         view = await here.made(here.spec())
-        found = await here.vms.owned("p1")
+        found = await here.vms.resources("p1")
         kinds = sorted(each.type.rpartition("/")[2] for each in found)
         wanted = "disks networkInterfaces networkSecurityGroups publicIPAddresses virtualMachines virtualNetworks"
         assert kinds == wanted.split()
         assert {each.labels[LABEL_POOL] for each in found} == {"p1"}
-        assert view.tags[LABEL_WORKER] == "w-evalfleet-1"
-        assert await here.vms.owned("other") == []
+        assert view.labels[LABEL_WORKER] == "w-evalfleet-1"
+        assert await here.vms.resources("other") == []
         assert [each.name for each in await here.vms.list("p1")] == ["evalfleet-1"]
         assert (await here.vms.list())[0].power == "running"
         assert await here.vms.list("other") == []
@@ -77,12 +80,12 @@ async def test_a_created_vm_has_all_four_parts_and_our_tags():
 async def test_a_continuation_outlives_its_client():
     async with cloud(Scenario(times=Times(create=30)), speed=100) as here:
         spec = here.spec()
-        continuation = await here.vms.create(spec, here.network)
+        continuation = await here.vms.order(spec, here.network)
         assert continuation is not None
         first = await here.vms.poll(Verb.CREATE, spec.name, continuation, spec)
         assert not first.done
         async with clients.opened(here.settings) as opened:
-            here.vms = Vms(opened)
+            here.vms = AzureCloud(opened, Home(Path("/nowhere")))
             assert (await here.done(Verb.CREATE, spec.name, continuation, spec)).problem is None
         assert len(here.exchanges("PUT", "virtualMachines")) == 1
 
@@ -90,23 +93,23 @@ async def test_a_continuation_outlives_its_client():
 async def test_an_operation_that_azure_has_forgotten():
     async with cloud() as here:
         spec = here.spec()
-        continuation = await here.vms.create(spec, here.network)
+        continuation = await here.vms.order(spec, here.network)
         assert continuation is not None
         await here.until("vm.running")
         await here.control("DELETE", "operations")
         assert (await here.vms.poll(Verb.CREATE, spec.name, continuation, spec)).forgotten
         view = await here.vms.view(spec.name)
         assert view is not None
-        assert view.provisioning == "Succeeded"
+        assert view.stage is Stage.MADE
 
 
 async def test_lists_before_anything_is_there():
     async with cloud() as here:
         elsewhere = replace(here.settings, resource_group="none")
         async with clients.opened(elsewhere) as opened:
-            vms = Vms(opened)
+            vms = AzureCloud(opened, Home(Path("/nowhere")))
             assert await vms.list() == []
-            assert await vms.owned() == []
+            assert await vms.resources() == []
             assert await vms.view("x") is None
             assert await vms.delete("x") is None
 
@@ -114,7 +117,7 @@ async def test_lists_before_anything_is_there():
 async def test_what_is_stored_of_an_operation_holds_no_secret():
     async with cloud() as here:
         spec = here.spec()
-        continuation = await here.vms.create(spec, here.network)
+        continuation = await here.vms.order(spec, here.network)
         assert continuation is not None
         stored = base64.b64decode(continuation).decode()
         for secret in (spec.host_key.private.splitlines()[1], "customData", "Bearer"):
@@ -128,7 +131,7 @@ async def test_create_said_twice_makes_one():
         spec = here.spec()
         view = await here.made(spec)
         again = replace(spec, host_key=host_key.fresh_host_key())
-        assert await here.vms.create(again, here.network) is None
+        assert await here.vms.order(again, here.network) is None
         assert len(here.events("vm.creating")) == 1
         async with here.login(spec, view) as connection:  # the first key is still the one
             await connection.run("true", check=True)
@@ -167,13 +170,13 @@ async def test_a_missing_quota_names_the_number():
     async with cloud(Scenario(quota={"eastus": {"standardDDSv5Family": 10}})) as here:
         await here.made(here.spec("a"))
         with pytest.raises(Refusal, match="standardDDSv5Family in eastus lacks 6 cores: limit 10, used 8") as caught:
-            await here.vms.create(here.spec("b"), here.network)
+            await here.vms.order(here.spec("b"), here.network)
         assert caught.value.problem.action is Action.ASK_QUOTA
-        usages = await here.vms.usages("eastus")
+        usages = await quota.usages(here.clients, "eastus")
         assert (usages["standardDDSv5Family"].used, usages["standardDDSv5Family"].limit) == (8, 10)
         # Deallocated machines count.
         await here.done(Verb.STOP, "a", await here.vms.stop("a"))
-        assert (await here.vms.usages("eastus"))["standardDDSv5Family"].used == 8
+        assert (await quota.usages(here.clients, "eastus"))["standardDDSv5Family"].used == 8
 
 
 FAULTS = [
@@ -192,9 +195,9 @@ async def test_the_third_region_is_used_and_the_second_left_clean():
             if step.clear and (gone := await here.vms.delete("w1")):
                 await here.done(Verb.DELETE, "w1", gone)
             spec = here.spec("w1", region=step.offering.region)
-            network = await here.vms.ensure_network("p1", spec.region, "me")
+            network = await here.networks.ensure("p1", spec.region, "me")
             try:
-                continuation = await here.vms.create(spec, network)
+                continuation = await here.vms.order(spec, network)
                 problem = (await here.done(Verb.CREATE, "w1", continuation, spec)).problem
             except Refusal as refusal:
                 problem = refusal.problem
@@ -210,16 +213,16 @@ async def test_the_third_region_is_used_and_the_second_left_clean():
 
 async def test_a_failed_record_stays_and_tells_why():
     async with cloud(Scenario(fault=[FAULTS[1]])) as here:
-        network = await here.vms.ensure_network("p1", "westus2", "me")
+        network = await here.networks.ensure("p1", "westus2", "me")
         spec = here.spec(region="westus2")
-        progress = await here.done(Verb.CREATE, spec.name, await here.vms.create(spec, network), spec)
+        progress = await here.done(Verb.CREATE, spec.name, await here.vms.order(spec, network), spec)
         assert progress.problem is not None
         assert "no machine free for Standard_D8ds_v5 in westus2" in progress.problem.message
         view = await here.vms.view(spec.name)
         assert view is not None
-        assert view.provisioning == "Failed"
-        assert view.failure is not None
-        assert view.failure.code == "AllocationFailed"
+        assert view.stage is Stage.FAILED
+        assert view.problem is not None
+        assert view.problem.code == "AllocationFailed"
         leaks = (await here.control("GET", "leaks"))["leaks"]
         assert [leak["why"] for leak in leaks] == ["failed, and was not deleted"]
 
@@ -237,7 +240,7 @@ async def test_a_storm_of_429_is_waited_out():
 async def test_a_storm_that_does_not_end_is_told():
     async with cloud(Scenario(fault=[Fault(op="vm.create", preset="throttled", retry_after=0.05)])) as here:
         with pytest.raises(Refusal) as caught:
-            await here.vms.create(here.spec(), here.network)
+            await here.vms.order(here.spec(), here.network)
         assert caught.value.problem.cause is Cause.THROTTLED
         assert caught.value.problem.wait_s == 0.05
         assert len(here.exchanges("PUT", "virtualMachines")) == clients.RETRIES + 1
@@ -296,15 +299,15 @@ async def test_run_command_is_a_way_in():
 async def test_the_deadline_holds_without_us_and_can_be_moved():
     async with cloud() as here:
         view = await here.made(here.spec())
-        await here.vms.set_deadline(view.name, view.region, view.tags, time.time() + 2 * 3600)
-        await here.vms.set_deadline(view.name, view.region, view.tags, time.time() + 5 * 3600)
+        await here.vms.set_deadline(view.name, view.region, view.labels, time.time() + 2 * 3600)
+        await here.vms.set_deadline(view.name, view.region, view.labels, time.time() + 5 * 3600)
         await here.control("POST", "clock", {"seconds": 3 * 3600})
         assert (await here.vms.view(view.name)).power == "running"  # pyright: ignore[reportOptionalMemberAccess]
         await here.control("POST", "clock", {"seconds": 3 * 3600})
         await here.until("vm.deallocated")
         stopped = await here.vms.view(view.name)
         assert stopped is not None
-        assert stopped.power == "deallocated"
+        assert stopped.power is Power.RELEASED
         gone = await here.vms.delete(view.name)
         await here.done(Verb.DELETE, view.name, gone)
         await here.vms.drop_deadline(view.name)  # not before: a deletion may fail
@@ -314,11 +317,11 @@ async def test_the_deadline_holds_without_us_and_can_be_moved():
 async def test_tags_can_be_renewed():
     async with cloud() as here:
         view = await here.made(here.spec())
-        await here.vms.renew(view.name, view.region, view.tags, 2_000_000_000)
+        await here.vms.extend(view, 2_000_000_000)
         renewed = await here.vms.view(view.name)
         assert renewed is not None
-        assert expires_of(dict(renewed.tags)) == 2_000_000_000
-        assert renewed.tags[LABEL_POOL] == "p1"
+        assert expires_of(dict(renewed.labels)) == 2_000_000_000
+        assert renewed.labels[LABEL_POOL] == "p1"
 
 
 async def test_nobody_there():
@@ -326,7 +329,7 @@ async def test_nobody_there():
         gone = replace(here.settings, arm_url="http://127.0.0.1:9")
     async with clients.opened(gone) as opened:
         with anyio.fail_after(120), pytest.raises(Refusal, match="does not answer") as caught:
-            await Vms(opened).usages("eastus")
+            await quota.usages(opened, "eastus")
         assert caught.value.problem.cause is Cause.SERVER
 
 
@@ -334,7 +337,7 @@ async def test_a_role_that_is_missing_is_told():
     fault = Fault(op="vm.create", preset="authorization_failed")
     async with cloud(Scenario(fault=[fault])) as here:
         with pytest.raises(Refusal, match="`evalfleet doctor --azure` shows which permissions") as caught:
-            await here.vms.create(here.spec(), here.network)
+            await here.vms.order(here.spec(), here.network)
         assert caught.value.problem.action is Action.GIVE_UP
 
 

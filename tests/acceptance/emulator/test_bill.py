@@ -40,7 +40,7 @@ async def test_what_is_billed_of_a_spot_machine_and_of_one_that_never_ran():
     async with cloud(Scenario(fault=[failing])) as here:
         await here.made(here.spec("spot", spot=True))
         failed = here.spec("failed")
-        progress = await here.done(Verb.CREATE, "failed", await here.vms.create(failed, here.network), failed)
+        progress = await here.done(Verb.CREATE, "failed", await here.vms.order(failed, here.network), failed)
         assert progress.problem is not None
         await here.control("POST", "clock", {"seconds": 3600})
         bill = await here.control("GET", "bill")

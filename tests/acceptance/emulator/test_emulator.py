@@ -19,7 +19,9 @@ from msgspec.structs import replace
 from tests.support import azure_bodies
 from tests.support.cloud import Cloud, cloud
 
+from evalfleet.azure import quota
 from evalfleet.azure.requests import vm
+from evalfleet.core.hosts.lifecycle import Power
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import Eviction, Scenario, Times
 from evalfleet.pools.cloud.problems import Refusal
@@ -116,9 +118,9 @@ async def test_a_vm_that_says_detach_leaves_its_parts():
         await here.done(Verb.DELETE, spec.name, await here.vms.delete(spec.name))
         leaks = (await here.control("GET", "leaks"))["leaks"]
         assert sorted(leak["type"].rpartition("/")[2] for leak in leaks) == ["disks", "networkInterfaces"]
-        for owned in sorted(await here.vms.owned("p1"), key=lambda each: each.type.endswith("Addresses")):
+        for owned in sorted(await here.vms.resources("p1"), key=lambda each: each.type.endswith("Addresses")):
             if owned.type.endswith(("disks", "networkInterfaces", "publicIPAddresses")):
-                await here.vms.delete_owned(owned)
+                await here.vms.delete_resource(owned)
         assert (await here.control("GET", "leaks"))["leaks"] == []
 
 
@@ -165,7 +167,7 @@ async def test_a_vm_in_no_network_is_refused_and_leaves_nothing():
     async with cloud() as here:
         nowhere = replace(here.network, subnet_id="/x/subnets/y")
         with pytest.raises(Refusal, match="referenced by subnet was not found"):
-            await here.vms.create(here.spec(), nowhere)
+            await here.vms.order(here.spec(), nowhere)
         assert await here.vms.list() == []
 
 
@@ -296,7 +298,7 @@ async def test_faults_by_its_own_interface():
         )
         await here.control("POST", "faults", {"op": "usages.list", "drop": True, "times": 1})
         await here.control("POST", "faults", {"op": "usages.*", "preset": "server_error", "times": 1})
-        assert "cores" in await here.vms.usages("eastus")  # the library tried again, twice
+        assert "cores" in await quota.usages(here.clients, "eastus")  # the library tried again, twice
         faults = (await here.control("GET", "faults"))["faults"]
         assert [(fault["met"], fault["used"]) for fault in faults] == [(3, 1), (2, 1)]
         assert await here.control("DELETE", "faults") == 204
@@ -374,7 +376,7 @@ async def test_a_machine_whose_policy_is_to_deallocate_stays():
         await here.until("vm.deallocated")
         view = await here.vms.view(spec.name)
         assert view is not None
-        assert view.power == "deallocated"
+        assert view.power is Power.RELEASED
 
 
 # What was said

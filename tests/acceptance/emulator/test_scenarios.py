@@ -32,9 +32,9 @@ def running(name: str, *, speed: float = 0) -> AbstractAsyncContextManager[Cloud
 
 async def tried(here: Cloud, spec: MachineSpec) -> Problem | None:
     """Create a VM, and return why that failed; its record is deleted."""
-    network = await here.vms.ensure_network("p1", spec.region, "me")
+    network = await here.networks.ensure("p1", spec.region, "me")
     try:
-        continuation = await here.vms.create(spec, network)
+        continuation = await here.vms.order(spec, network)
     except Refusal as refusal:
         return refusal.problem
     progress = await here.done(Verb.CREATE, spec.name, continuation, spec)

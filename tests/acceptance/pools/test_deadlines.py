@@ -158,7 +158,7 @@ async def test_the_deadline_comes_when_the_budget_is_spent(tmp_path: Path) -> No
                 )
             )
         here.advance(1.5 * HOUR_S)  # the controller is off
-        while set((await here.powers()).values()) != {"deallocated"}:
+        while set((await here.powers()).values()) != {"released"}:
             await here.cloud.until("vm.deallocated")
 
 

@@ -112,7 +112,7 @@ async def test_a_deadline_stops_a_machine_with_nobody_there(tmp_path: Path) -> N
         here.wants(workers=2, max_hours=4)
         await here.settle()
         here.advance(6 * HOUR_S)  # the controller is off
-        while set((await here.powers()).values()) != {"deallocated"}:
+        while set((await here.powers()).values()) != {"released"}:
             await here.cloud.until("vm.deallocated")
         assert set(here.states().values()) == {"ready"}  # nobody has looked
         await here.settle()
@@ -161,8 +161,10 @@ async def test_a_machine_deleted_by_another_hand_is_replaced_and_said_so(tmp_pat
     async with site(tmp_path) as here:
         here.wants(workers=2)
         await here.settle()
-        [vm] = [each for each in await here.cloud.vms.owned(NAME) if each.id.endswith("/virtualMachines/evalfleet-1")]
-        await here.cloud.vms.delete_owned(vm)  # as the portal does: the schedule stays
+        [vm] = [
+            each for each in await here.cloud.vms.resources(NAME) if each.id.endswith("/virtualMachines/evalfleet-1")
+        ]
+        await here.cloud.vms.delete_resource(vm)  # as the portal does: the schedule stays
         await here.settle()
         assert here.states() == {"evalfleet-2": "ready", "evalfleet-3": "ready"}
         assert here.host("evalfleet-1").reason == "deleted outside evalfleet"

@@ -10,10 +10,11 @@ from tests.support.cloud import cloud
 from tests.support.web_site import NAME, Site, opened, site
 
 from evalfleet.azure import clients
-from evalfleet.azure.vms import Vms
+from evalfleet.azure.cloud import AzureCloud
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import Scenario, Times
 from evalfleet.errors import InputError, WrongState
+from evalfleet.layout import Home
 from evalfleet.operations import pools as commands
 from evalfleet.pools.cloud.problems import Refusal
 
@@ -67,8 +68,8 @@ async def test_a_subscription_that_is_not_found_is_no_empty_one() -> None:
         await here.made(here.spec())
         wrong = replace(here.settings, subscription="00000000-0000-0000-0000-000000000bad")
         async with clients.opened(wrong) as opened_there:
-            vms = Vms(opened_there)
-            for ask in (vms.list(), vms.owned(), vms.view("evalfleet-1"), vms.delete("evalfleet-1")):
+            vms = AzureCloud(opened_there, Home(Path("/nowhere")))
+            for ask in (vms.list(), vms.resources(), vms.view("evalfleet-1"), vms.delete("evalfleet-1")):
                 with pytest.raises(Refusal, match="SubscriptionNotFound"):
                     await ask
 
@@ -81,8 +82,8 @@ async def test_a_group_that_is_not_found_is_gone_only_if_a_list_of_groups_says_s
             with pytest.raises(Refusal, match="ResourceGroupNotFound"):
                 await ask
         async with clients.opened(replace(here.settings, resource_group="never-made")) as opened_there:
-            assert await Vms(opened_there).list() == []
-            assert await Vms(opened_there).view("evalfleet-1") is None
+            assert await AzureCloud(opened_there, Home(Path("/nowhere"))).list() == []
+            assert await AzureCloud(opened_there, Home(Path("/nowhere"))).view("evalfleet-1") is None
 
 
 async def test_a_machine_that_is_not_found_at_first_is_not_abandoned(tmp_path: Path) -> None:

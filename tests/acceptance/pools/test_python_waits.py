@@ -20,8 +20,8 @@ def handle(here: Site) -> PoolHandle:
 
 async def lose(here: Site, name: str) -> None:
     """Delete a machine as the portal does."""
-    [vm] = [each for each in await here.cloud.vms.owned(NAME) if each.id.endswith(f"/virtualMachines/{name}")]
-    await here.cloud.vms.delete_owned(vm)
+    [vm] = [each for each in await here.cloud.vms.resources(NAME) if each.id.endswith(f"/virtualMachines/{name}")]
+    await here.cloud.vms.delete_resource(vm)
 
 
 async def test_after_stop_no_machine_is_created_before_another_order(tmp_path: Path) -> None:

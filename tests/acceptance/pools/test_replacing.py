@@ -32,7 +32,7 @@ async def test_a_machine_that_the_run_has_given_up_is_stopped_and_replaced(tmp_p
             served.say(given_up={ONE: SILENT})
             served.say()
             await here.until(lambda: is_replaced(here))
-            assert (await here.powers())[ONE] == "deallocated"
+            assert (await here.powers())[ONE] == "released"
             assert here.host(ONE).reason == SILENT
             await here.looked()
             assert is_replaced(here)  # no run starts it again

@@ -24,7 +24,7 @@ async def test_from_zero_to_nothing(tmp_path: Path) -> None:
         here.set_desired(DesiredState.STOPPED)
         await here.settle()
         assert set(here.states().values()) == {"stopped"}
-        assert set((await here.powers()).values()) == {"deallocated"}
+        assert set((await here.powers()).values()) == {"released"}
         here.set_desired(DesiredState.RUNNING)
         await here.settle()
         assert set(here.states().values()) == {"ready"}

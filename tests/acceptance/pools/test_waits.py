@@ -45,7 +45,7 @@ async def test_a_wait_is_said_with_its_length():
 async def test_an_operation_is_looked_at_when_azure_asks_for_it():
     async with cloud(speed=10) as here:
         spec = here.spec()
-        continuation = await here.vms.create(spec, here.network)
+        continuation = await here.vms.order(spec, here.network)
         assert continuation is not None
         progress = await here.vms.poll(Verb.CREATE, spec.name, continuation, spec)
         assert (progress.done, progress.look_again_s) == (False, 0.5)

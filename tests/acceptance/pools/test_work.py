@@ -111,7 +111,7 @@ async def test_a_deadline_that_stopped_a_machine_does_not_make_its_results_worth
             await here.until(lambda: here.count("draining") == 1)
             await here.looked()
             assert not done.is_set()
-            assert await here.powers() == {ONE: "deallocated"}
+            assert await here.powers() == {ONE: "released"}
 
 
 async def test_stop_by_force_does_not_wait(tmp_path: Path) -> None:

@@ -184,6 +184,6 @@ def test_the_quota_that_binds_is_the_one_with_the_least_left():
         Usage(name="lowPriorityCores", label="", used=0, limit=3),
         Usage(name="other", label="", used=9, limit=9),
     ]
-    assert quota.tightest(quota.by_name(rows), D8, spot=False) == rows[1]
-    assert quota.tightest(quota.by_name(rows), D8, spot=True) == rows[2]
+    assert quota.tightest({row.name: row for row in rows}, D8, spot=False) == rows[1]
+    assert quota.tightest({row.name: row for row in rows}, D8, spot=True) == rows[2]
     assert quota.tightest({}, D8, spot=False) is None
