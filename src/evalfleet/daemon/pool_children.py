@@ -14,8 +14,8 @@ from msgspec import Struct
 from evalfleet.core.hosts.lifecycle import total_usd
 from evalfleet.daemon.supervisor import Child, Next
 from evalfleet.model import DesiredState, Pool
-from evalfleet.pools.convergence import is_settled
 from evalfleet.pools.kinds.registry import creates_machines
+from evalfleet.pools.settings import is_settled
 from evalfleet.store.reader import StoreReader
 
 _GRACE_S = 3.0  # left to the command that has just written a request, before we take it for dead

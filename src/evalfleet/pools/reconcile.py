@@ -14,9 +14,9 @@ from evalfleet.model import PoolHost
 from evalfleet.pools.cloud.waits import waiting_for
 from evalfleet.pools.context import PoolContext
 from evalfleet.pools.controller import PoolController
-from evalfleet.pools.convergence import is_settled
 from evalfleet.pools.kinds.registry import cloud_of
 from evalfleet.pools.record import PoolRecord
+from evalfleet.pools.settings import is_settled
 from evalfleet.store.store import Store
 from evalfleet.store.thread import StoreThread
 

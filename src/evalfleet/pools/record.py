@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from evalfleet.errors import BackendError
-from evalfleet.model import HostState, JsonObject, Pool, PoolHost
+from evalfleet.model import JsonObject, Pool, PoolHost
 from evalfleet.store.pools.queries import pool_subject
 from evalfleet.store.store import Store
 from evalfleet.store.thread import StoreThread
@@ -31,8 +31,8 @@ class PoolRecord:
         self.store = store
         self.name = pool.name
         self._thread = thread
-        self._taken = pool
-        self._tell = tell
+        self.taken = pool
+        self.tell = tell
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call the store."""
@@ -44,8 +44,8 @@ class PoolRecord:
     async def pool(self) -> Pool:
         """The pool as it is now. Raises NotOwned, and NotFound where it was deleted."""
         pool = await self.call(self.store.pools.get, self.name)
-        if pool.epoch != self._taken.epoch:
-            raise self._not_owned()
+        if pool.epoch != self.taken.epoch:
+            raise self.not_owned()
         return pool
 
     async def hosts(self, *, gone: bool = False) -> list[PoolHost]:
@@ -58,14 +58,6 @@ class PoolRecord:
             raise NotOwned(f"pool {self.name!r} was deleted by another process; this one stops")
         return found
 
-    async def move(self, host: PoolHost, before: HostState) -> PoolHost:
-        """Write how far a host is. Raises NotOwned."""
-        moved = await self.call(self.store.hosts.move, self._taken, before, host)
-        if moved is None:
-            raise self._not_owned()
-        self._tell(moved)
-        return moved
-
     async def explain(self, reason: JsonObject | None) -> None:
         """Say why the pool creates no more machines; None: it does again."""
         await self.call(self.store.pools.explain, self.name, reason)
@@ -73,5 +65,5 @@ class PoolRecord:
     async def note(self, event: str, data: JsonObject) -> None:
         await self.call(self.store.events.note, pool_subject(self.name), event, data)
 
-    def _not_owned(self) -> NotOwned:
+    def not_owned(self) -> NotOwned:
         return NotOwned(f"pool {self.name!r} is kept by another process now; this one stops")

@@ -3,17 +3,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Struct, field
 
-from evalfleet.model import JsonObject, Pool
+from evalfleet.model import DesiredState, HostState, JsonObject, Pool, PoolHost
 from evalfleet.pools.cloud.records import DISK_GB
 
 NAME_PREFIX = "evalfleet"
 # Words of pools that older versions made, and what they are called now.
 _FORMER = {"sizes": "size", "prefix": "name_prefix", "idle": "idle_action", "idle_s": "idle", "deadlines": "deadline"}
+
+_REACHED = {
+    DesiredState.RUNNING: (HostState.READY, HostState.QUARANTINED),
+    DesiredState.STOPPED: (HostState.STOPPED,),
+    DesiredState.GONE: (HostState.GONE,),
+}
 
 
 class PoolSettings(Struct, frozen=True, kw_only=True):
@@ -75,3 +82,17 @@ def in_present_words(kept: JsonObject) -> JsonObject:
         known |= {"min": least, "max": most}
     place = {name: known.pop(name, "") for name in ("subscription", "resource_group")}
     return known | {"account": {name: value for name, value in place.items() if value}}
+
+
+def is_settled(pool: Pool, hosts: Sequence[PoolHost]) -> bool:
+    """Whether, by the stored state, nothing is left to do; changes made by the cloud are seen only by a controller.
+
+    A pool that said why it makes no more machines waits for a person, or for a run.
+    """
+    if pool.deleting or not all(host.state in _REACHED[host.desired] for host in hosts):
+        return False
+    wanted = settings_of(pool)
+    have = sum(1 for host in hosts if host.state is not HostState.LOST)
+    if wanted.stopped_at is not None:
+        return True
+    return pool.reason is not None or have >= (wanted.least if wanted.scales else wanted.workers)

@@ -29,7 +29,6 @@ def command(name: str, backend: str | None, replace: bool, as_json: bool, home: 
     """
     from evalfleet import config
     from evalfleet.cli.pools.shared.apply import made_true
-    from evalfleet.cli.pools.shared.options import given
     from evalfleet.operations.pools import Order, create
     from evalfleet.pools.kinds.registry import kind_of
     from evalfleet.report.text import count
@@ -37,7 +36,7 @@ def command(name: str, backend: str | None, replace: bool, as_json: bool, home: 
 
     settings = config.load(home)
     with closing(open_store(settings.home)) as store:
-        pool = create(settings, store, name, given(options), backend=backend, replace=replace)
+        pool = create(settings, store, name, options, backend=backend, replace=replace)
         kind = kind_of(pool)
         if kind.creates_machines:
             from evalfleet.cli.shared.account_checks import may_buy

@@ -19,8 +19,7 @@ from evalfleet.pools.context import PoolContext
 from evalfleet.pools.machine.creation import MachineCreation
 from evalfleet.pools.machine.deadline import MachineDeadline, Unprotected
 from evalfleet.pools.machine.facts import facts_of
-from evalfleet.pools.machine.operation import OPERATION_S, SLOW_S, Failed, MachineOperation
-from evalfleet.pools.machine.record import MachineRecord
+from evalfleet.pools.machine.record import OPERATION_S, SLOW_S, Failed, MachineRecord
 
 if TYPE_CHECKING:
     from evalfleet.pools.machine.readiness import CheckFailed
@@ -44,7 +43,6 @@ class MachineController:
         self._context = context
         self._cloud = context.cloud
         self._record = MachineRecord(context, host)
-        self._operation = MachineOperation(context, self._record)
         self._deadline = MachineDeadline(context, self._record)
         self._waits = waits
         self._moves_since: float | None = None  # since when the cloud is at something that we have no operation of
@@ -98,10 +96,10 @@ class MachineController:
         """Look, and do one thing. True: there is nothing more to do."""
         record = self._record
         await record.refresh()
-        if self._operation.must_end:
+        if self._record.must_end:
             await self._deadline.protect()
-            if not await self._operation.look():
-                await anyio.sleep(self._operation.pause_s)
+            if not await self._record.look():
+                await anyio.sleep(self._record.pause_s)
                 return False
         view = await self._cloud.view(record.name)
         if view is not None and not self._is_ours(view):
@@ -130,7 +128,7 @@ class MachineController:
                 assert view is not None
                 await self._await_move(view)
             case Step.CREATE:
-                await MachineCreation(self._context, record, self._operation, self._deadline).create()
+                await MachineCreation(self._context, record, self._deadline).create()
             case Step.CLEAR:
                 await self._clear(view, record.facts.problem)
             case Step.PREPARE:
@@ -338,8 +336,8 @@ class MachineController:
         )
         await record.stop_meter(state=HostState.CREATING, facts=facts, reason=problem.message)
         await self._delete()
-        while record.facts.operation is not None and not await self._operation.look():  # noqa: ASYNC110 - a cloud tells nobody
-            await anyio.sleep(self._operation.pause_s)
+        while record.facts.operation is not None and not await self._record.look():  # noqa: ASYNC110 - a cloud tells nobody
+            await anyio.sleep(self._record.pause_s)
         await self._cloud.drop_deadline(record.name)
 
     async def _delete(self) -> None:

@@ -15,7 +15,6 @@ from evalfleet.pools.context import PoolContext
 from evalfleet.pools.machine.deadline import MachineDeadline
 from evalfleet.pools.machine.facts import Operation, mark_of
 from evalfleet.pools.machine.host_key import fresh_host_key
-from evalfleet.pools.machine.operation import MachineOperation
 from evalfleet.pools.machine.record import MachineRecord
 
 _ORDER_S = 120.0  # for an order and its deadline, where we are interrupted
@@ -25,12 +24,9 @@ _FULL_SPREAD_S = 5.0  # pauses that only spread requests are as long as planned 
 class MachineCreation:
     """One try. After it the machine's facts hold the running operation, or the problem that the next try must heed."""
 
-    def __init__(
-        self, context: PoolContext, record: MachineRecord, operation: MachineOperation, deadline: MachineDeadline
-    ) -> None:
+    def __init__(self, context: PoolContext, record: MachineRecord, deadline: MachineDeadline) -> None:
         self._context = context
         self._record = record
-        self._operation = operation
         self._deadline = deadline
 
     async def create(self) -> None:
@@ -147,6 +143,6 @@ class MachineCreation:
         record = self._record
         while record.facts.operation is not None and record.desired is DesiredState.RUNNING:
             await self._deadline.protect()
-            if not await self._operation.look():
-                await anyio.sleep(self._operation.pause_s)
+            if not await record.look():
+                await anyio.sleep(record.pause_s)
             await record.refresh()

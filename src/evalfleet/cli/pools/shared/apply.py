@@ -1,4 +1,4 @@
-"""Shared by `pool create`, `scale`, `start`, `stop` and `delete`: store the desired state, reconcile, and show the result."""
+"""Shared by the commands that change a pool: store the desired state, reconcile, and show the result."""
 
 from __future__ import annotations
 

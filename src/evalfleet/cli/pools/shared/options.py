@@ -1,8 +1,8 @@
-"""The options of a pool whose machines are rented, and what they make of a pool."""
+"""The options of a new pool."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -11,6 +11,10 @@ from evalfleet.cli.shared.options import F, budget_option, duration_option
 
 worker_option = click.option("--worker", metavar="W", help="Only this machine.")
 """Gives the command `worker: str | None`."""
+
+
+def _pairs(_context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, str] | None:
+    return {name: value for name, _, value in (text.partition("=") for text in texts)} or None
 
 
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
@@ -60,6 +64,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--benchmark", metavar="NAME", help="cloud: prepare machines for this benchmark."),
     click.option(
         "--deadline",
+        callback=_pairs,
         multiple=True,
         metavar="CHECK=DURATION",
         help="cloud: time limit of a readiness check; repeatable.",
@@ -67,6 +72,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--option",
         "options",
+        callback=_pairs,
         multiple=True,
         metavar="NAME=VALUE",
         help="Option of a plug-in's backend; repeatable.",
@@ -79,12 +85,3 @@ def pool_options(function: F) -> F:
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
-
-
-def given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options given, by the names of `PoolOptions`."""
-    said = {name: value for name, value in options.items() if value not in (None, ())}
-    for name in ("deadline", "options"):
-        if name in said:
-            said[name] = {key: text for key, _, text in (str(one).partition("=") for one in said[name])}
-    return said
