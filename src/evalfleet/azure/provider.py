@@ -60,8 +60,8 @@ class AzureProvider:
         self, settings: Settings, offerings: Sequence[Offering], workers: int, *, register: bool = False
     ) -> list[Diagnosis]:
         from evalfleet.azure import clients
-        from evalfleet.azure.account import Account
-        from evalfleet.azure.echo import echo
+        from evalfleet.azure.account.checks import Account
+        from evalfleet.azure.account.echo import echo
 
         reach = azure_settings.of(settings)
         async with clients.opened(reach) as opened:

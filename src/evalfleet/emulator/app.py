@@ -14,17 +14,17 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from evalfleet.azure.settings import EMULATOR_SUBSCRIPTION
+from evalfleet.emulator.arm.access.identity import Identity, require_token
+from evalfleet.emulator.arm.access.policies import Policies, require_policies
+from evalfleet.emulator.arm.access.roles import Roles, require_permission
 from evalfleet.emulator.arm.budgets import Budgets
 from evalfleet.emulator.arm.compute import Compute
 from evalfleet.emulator.arm.galleries import Galleries
 from evalfleet.emulator.arm.groups import Groups
-from evalfleet.emulator.arm.identity import Identity, require_token
 from evalfleet.emulator.arm.network import Network
-from evalfleet.emulator.arm.policies import Policies, require_policies
 from evalfleet.emulator.arm.protocol import ArmError, Call, Routes, parse
 from evalfleet.emulator.arm.providers import Providers, require_registered
 from evalfleet.emulator.arm.retail import Retail
-from evalfleet.emulator.arm.roles import Roles, require_permission
 from evalfleet.emulator.arm.schedules import Schedules
 from evalfleet.emulator.arm.snapshots import Snapshots
 from evalfleet.emulator.arm.vms import VirtualMachines

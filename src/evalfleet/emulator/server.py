@@ -15,7 +15,7 @@ from aiohttp import web
 from msgspec import Struct, field
 
 from evalfleet.emulator import app, tls, work_folder
-from evalfleet.emulator.arm.identity import CLIENT, TENANT
+from evalfleet.emulator.arm.access.identity import CLIENT, TENANT
 from evalfleet.emulator.clock import Clock
 from evalfleet.emulator.context import Addresses, EmulatorContext
 from evalfleet.emulator.scenario import Eviction, Scenario

@@ -11,7 +11,7 @@ import pytest
 from tests.support.cloud import cloud
 
 from evalfleet import config
-from evalfleet.azure import policies
+from evalfleet.azure.account import policies
 from evalfleet.azure.provider import AzureProvider
 from evalfleet.azure.sizes import DEFAULT_SIZE
 from evalfleet.emulator.scenario import Policy, Role, Scenario

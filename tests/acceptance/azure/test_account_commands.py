@@ -11,7 +11,8 @@ import anyio
 import pytest
 from tests.support.cloud import Cloud, cloud
 
-from evalfleet.azure import clients, policies
+from evalfleet.azure import clients
+from evalfleet.azure.account import policies
 from evalfleet.azure.images import SNAPSHOT_API, Images
 from evalfleet.azure.requests import image
 from evalfleet.azure.requests.image import ImageSpec

@@ -11,7 +11,8 @@ from tests.support.cloud import Cloud
 from tests.support.web_site import NAME, Site, site
 
 from evalfleet import config
-from evalfleet.azure import policies, settings
+from evalfleet.azure import settings
+from evalfleet.azure.account import policies
 from evalfleet.azure.network import NETWORK_API
 from evalfleet.azure.requests import vm
 from evalfleet.azure.settings import AzureSettings

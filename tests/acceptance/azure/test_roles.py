@@ -10,7 +10,7 @@ import pytest
 from tests.support.cloud import cloud
 from tests.support.web_site import NAME, Site, site
 
-from evalfleet.azure.permissions import NEEDED, NEEDED_ABOVE, REQUIRED, Grant, missing, role_definition
+from evalfleet.azure.account.permissions import NEEDED, NEEDED_ABOVE, REQUIRED, Grant, missing, role_definition
 from evalfleet.emulator.scenario import Role, Scenario
 from evalfleet.layout import Home
 from evalfleet.pools.cloud.problems import Action, Cause, Refusal

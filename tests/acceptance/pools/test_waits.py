@@ -18,7 +18,7 @@ from evalfleet.model import DesiredState
 from evalfleet.pools.cloud.problems import Refusal
 from evalfleet.pools.cloud.records import Verb
 from evalfleet.pools.cloud.waits import told_to
-from evalfleet.pools.machine import operation
+from evalfleet.pools.machine import record
 
 pytestmark = pytest.mark.anyio
 
@@ -64,9 +64,9 @@ async def test_a_creation_that_never_ends_is_given_up_for_another_region(tmp_pat
         here.wants(workers=1, regions=("eastus", "westus2"))
         async with here.served():
             await here.until(lambda: here.count("creating") == 1 and here.facts("evalfleet-1").operation is not None)
-            here.advance(operation.SLOW_S + 1)
+            here.advance(record.SLOW_S + 1)
             await here.until(lambda: "takes long to create it" in (here.host("evalfleet-1").reason or ""))
-            here.advance(operation.OPERATION_S)
+            here.advance(record.OPERATION_S)
             await here.until(lambda: here.count("ready") == 1)
         assert here.facts("evalfleet-1").region == "westus2"
 
@@ -90,9 +90,9 @@ async def test_a_machine_that_is_deleted_for_ever_is_said_and_asked_for_once_mor
             group.start_soon(delete)
             await here.until(lambda: here.host("evalfleet-1").desired is DesiredState.GONE)
             await here.looked()
-            here.advance(operation.SLOW_S + 1)
+            here.advance(record.SLOW_S + 1)
             await here.until(lambda: "as deleting for over 10 min" in (here.host("evalfleet-1").reason or ""))
             await here.until(lambda: len(here.cloud.exchanges("DELETE", "/virtualMachines/")) == 1)
-            here.advance(operation.OPERATION_S)
+            here.advance(record.OPERATION_S)
         assert caught
         assert "as deleting for 30 min; look at it in the cloud's portal" in caught[0]

@@ -15,11 +15,12 @@ from typing import Any, cast
 import anyio
 from azure.core.exceptions import AzureError
 
-from evalfleet.azure import policies, sizes, skus
+from evalfleet.azure import sizes, skus
+from evalfleet.azure.account import policies
+from evalfleet.azure.account.permissions import BUDGETS, NEEDED, NEEDED_ABOVE, REQUIRED, Grant, grant, missing
 from evalfleet.azure.arm import judged
 from evalfleet.azure.clients import Clients
 from evalfleet.azure.error_causes import classify, facts_of, quota_message
-from evalfleet.azure.permissions import BUDGETS, NEEDED, NEEDED_ABOVE, REQUIRED, Grant, grant, missing
 from evalfleet.azure.quota import allowance, usages
 from evalfleet.errors import ConfigError
 from evalfleet.hosts.base import first_error

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from evalfleet.azure.permissions import Grant, missing
-from evalfleet.emulator.arm.identity import PRINCIPAL
+from evalfleet.azure.account.permissions import Grant, missing
+from evalfleet.emulator.arm.access.identity import PRINCIPAL
 from evalfleet.emulator.arm.operations import OPERATIONS, RESULTS
 from evalfleet.emulator.arm.protocol import ArmError, Call, Routes, answer
 from evalfleet.emulator.arm.resources import IMAGE, SNAPSHOT, SPELLING, VERSION, VM

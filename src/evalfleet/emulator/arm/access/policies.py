@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from evalfleet.azure.policies import ALLOWED_LOCATIONS, NO_PUBLIC_IP, NOT_ALLOWED_TYPES
+from evalfleet.azure.account.policies import ALLOWED_LOCATIONS, NO_PUBLIC_IP, NOT_ALLOWED_TYPES
 from evalfleet.emulator.arm.protocol import ArmError, Body, Call, Routes, answer
 from evalfleet.emulator.arm.resources import IP, VM
 from evalfleet.emulator.context import EmulatorContext
