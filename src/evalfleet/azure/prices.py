@@ -81,11 +81,7 @@ def _stored(path: Path) -> dict[Offering, ListPrice]:
 
 
 def store(path: Path, rows: Mapping[Offering, ListPrice]) -> None:
-    """Write refreshed rows over those of the file, in one step.
-
-    Raises:
-        StoreUnwritable: the home cannot be written.
-    """
+    """Write refreshed rows over those of the file, in one step. Raises StoreUnwritable where the home cannot be written."""
     merged = {**_stored(path), **rows}
     content = {
         "rows": [
@@ -109,11 +105,7 @@ Fetch = Callable[[str], Any]  # address -> parsed JSON
 
 
 def fetch(url: str) -> Any:
-    """Get one page of the price list.
-
-    Raises:
-        CloudError: it does not answer, or not in JSON.
-    """
+    """Get one page of the price list. Raises CloudError where it does not answer, or not in JSON."""
     from urllib.error import URLError
     from urllib.request import Request, urlopen
 

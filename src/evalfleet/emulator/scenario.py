@@ -100,7 +100,7 @@ class LinkChange(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Policy(msgspec.Struct, forbid_unknown_fields=True):
-    """A policy that is assigned, by the id of its definition; `azure.policies` knows those that matter to us."""
+    """A policy that is assigned, by the id of its definition; `azure.account.policies` knows those that matter to us."""
 
     definition: str
     name: str = "assigned"

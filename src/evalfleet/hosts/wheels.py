@@ -54,11 +54,7 @@ def extras_of(requirement: str) -> list[str]:
 
 @lru_cache(maxsize=64)
 def wheel_of(name: str) -> Wheel:
-    """The wheel of a package that is installed here.
-
-    Raises:
-        ConfigError: it is not, or its files cannot be found.
-    """
+    """The wheel of a package that is installed here. Raises ConfigError where it is not, or its files cannot be found."""
     try:
         found = distribution(name)
     except PackageNotFoundError:

@@ -195,13 +195,7 @@ class PoolFleet:
         while True:
             try:
                 async with own_pool(
-                    self._settings,
-                    store,
-                    thread,
-                    self._name,
-                    self._process,
-                    self._note,
-                    stopped_at=self._stopped_at,
+                    self._settings, store, thread, self._name, self._process, self._note, stopped_at=self._stopped_at
                 ) as controller:
                     self._controller = controller
                     self._pass_on()

@@ -52,10 +52,7 @@ def registry_text(pool: Pool, hosts: Sequence[PoolHost], tallies: Mapping[str, A
 
 
 def _worker(
-    host: PoolHost,
-    tally: Mapping[str, Any] | None,
-    keys: tuple[Sequence[str], Sequence[str]],
-    benchmark: str | None,
+    host: PoolHost, tally: Mapping[str, Any] | None, keys: tuple[Sequence[str], Sequence[str]], benchmark: str | None
 ) -> dict[str, Any]:
     current = tally["current"] if tally else None
     is_ready = host.state is HostState.READY

@@ -33,10 +33,7 @@ def is_replaced(host: PoolHost) -> bool:
 
 
 async def set_aside(
-    context: PoolContext,
-    hosts: Iterable[PoolHost],
-    given_up: Mapping[str, str],
-    work: Mapping[str, Sequence[HostWork]],
+    context: PoolContext, hosts: Iterable[PoolHost], given_up: Mapping[str, str], work: Mapping[str, Sequence[HostWork]]
 ) -> None:
     """Stop what is of no use. A machine on which another run's attempts live is left until that run gives it up, too."""
     for host in hosts:

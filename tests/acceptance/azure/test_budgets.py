@@ -13,7 +13,7 @@ from tests.support.web_site import NAME, Site, site
 
 from evalfleet import config
 from evalfleet.azure import settings
-from evalfleet.azure.permissions import BUDGETS, NEEDED
+from evalfleet.azure.account.permissions import BUDGETS, NEEDED
 from evalfleet.emulator.arm.resources import BUDGET
 from evalfleet.emulator.scenario import Role, Scenario
 from evalfleet.errors import ConfigError

@@ -39,11 +39,7 @@ class ImageSpec(Struct, frozen=True, kw_only=True):
 
 
 def check_name(name: str) -> str:
-    """Return the name, if Azure takes it.
-
-    Raises:
-        InputError: it does not; says why.
-    """
+    """Return the name, if Azure takes it. Raises InputError where it does not; says why."""
     if not _NAME.fullmatch(name):
         raise InputError(
             f'image "{name}": the name of an image has letters, digits, dots, dashes and underscores, at most 80, and '

@@ -15,11 +15,7 @@ from typing import Any
 
 from evalfleet.azure import sizes
 from evalfleet.azure.settings import ADMIN_USER, AzureSettings
-from evalfleet.pools.cloud.records import (
-    LABEL_OWNER,
-    LABEL_POOL,
-    MachineSpec,
-)
+from evalfleet.pools.cloud.records import LABEL_OWNER, LABEL_POOL, MachineSpec
 
 Body = dict[str, Any]
 
@@ -98,9 +94,7 @@ def _os_profile(spec: MachineSpec) -> Body:
         "customData": base64.b64encode(cloud_init(spec).encode()).decode(),
         "linuxConfiguration": {
             "disablePasswordAuthentication": True,
-            "ssh": {
-                "publicKeys": [{"path": f"/home/{ADMIN_USER}/.ssh/authorized_keys", "keyData": spec.login_key}],
-            },
+            "ssh": {"publicKeys": [{"path": f"/home/{ADMIN_USER}/.ssh/authorized_keys", "keyData": spec.login_key}]},
         },
     }
 

@@ -153,15 +153,7 @@ class LocalHost(RunnerHost):
     """Implements `Host`."""
 
     def __init__(
-        self,
-        home: Home,
-        link: RunnerLink,
-        inbox: Inbox,
-        info: HostInfo,
-        run_id: str,
-        epoch: int,
-        *,
-        slots: int | None,
+        self, home: Home, link: RunnerLink, inbox: Inbox, info: HostInfo, run_id: str, epoch: int, *, slots: int | None
     ) -> None:
         super().__init__(link, inbox, info, run_id, epoch, python=sys.executable, slots=slots, claim=home.claim)
         self._home = home

@@ -72,13 +72,7 @@ class PoolKind(Protocol):
         ...
 
     def fleet(
-        self,
-        settings: Settings,
-        store: StoreReader,
-        pool: Pool,
-        run: Run,
-        process: str,
-        notice: Notice,
+        self, settings: Settings, store: StoreReader, pool: Pool, run: Run, process: str, notice: Notice
     ) -> Fleet:
         """The hosts as a run uses them.
 

@@ -116,13 +116,7 @@ class CloudKind:
         return [reached(self.provider, row, slots) for row in rows]
 
     def fleet(
-        self,
-        settings: Settings,
-        store: StoreReader,
-        pool: Pool,
-        run: Run,
-        process: str,
-        notice: Notice,
+        self, settings: Settings, store: StoreReader, pool: Pool, run: Run, process: str, notice: Notice
     ) -> Fleet:
         from evalfleet.pools.fleet import PoolFleet  # brings SSH
 

@@ -45,13 +45,7 @@ class SshKind:
         return ssh_pool.reachable(pool, rows)
 
     def fleet(
-        self,
-        settings: Settings,
-        store: StoreReader,
-        pool: Pool,
-        run: Run,
-        process: str,
-        notice: Notice,
+        self, settings: Settings, store: StoreReader, pool: Pool, run: Run, process: str, notice: Notice
     ) -> FixedFleet:
         del process  # such a pool has no owner
         home = identified(settings.home, store.home.identity())

@@ -18,11 +18,7 @@ class LoginKey(Struct, frozen=True, kw_only=True):
 
 
 def login_key(home: Home) -> LoginKey:
-    """Return the home's key; make it where there is none.
-
-    Raises:
-        StoreUnwritable: the home cannot be written.
-    """
+    """Return the home's key; make it where there is none. Raises StoreUnwritable where the home cannot be written."""
     path = home.login_key
     public = path.with_name(f"{path.name}.pub")
     try:

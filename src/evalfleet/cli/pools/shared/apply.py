@@ -50,13 +50,7 @@ def _line(host: PoolHost) -> str:
     return f"{told} ({host.reason})" if host.reason else told
 
 
-def ordered(
-    order: Callable[[Store, Pool], Order],
-    name: str | None,
-    *,
-    home: str | None,
-    as_json: bool,
-) -> int:
+def ordered(order: Callable[[Store, Pool], Order], name: str | None, *, home: str | None, as_json: bool) -> int:
     """Change the desired state of a pool of VMs, or of one machine, and reconcile; see `meant` and `made_true`."""
     from evalfleet import config
     from evalfleet.operations.pools import require_account

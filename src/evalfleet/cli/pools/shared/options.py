@@ -20,19 +20,13 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, texts: tuple[st
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--hosts", type=click.Path(), help="ssh: a hosts file, such as hosts.toml."),
     click.option(
-        "--trust-first-use",
-        is_flag=True,
-        default=None,
-        help="ssh: accept and print the key of an unknown host.",
+        "--trust-first-use", is_flag=True, default=None, help="ssh: accept and print the key of an unknown host."
     ),
     click.option("-w", "--workers", type=click.IntRange(1, 1000), help="cloud: number of machines."),
     click.option("--size", metavar="SIZES", help="cloud: machine sizes, comma-separated, most preferred first."),
     click.option("--regions", metavar="REGIONS", help="cloud: regions, comma-separated, most preferred first."),
     click.option(
-        "--spot",
-        is_flag=True,
-        default=None,
-        help="cloud: spot machines: cheaper, but can be evicted at any time.",
+        "--spot", is_flag=True, default=None, help="cloud: spot machines: cheaper, but can be evicted at any time."
     ),
     click.option("--image", metavar="NAME|ID", help="cloud: golden image.  [default: Ubuntu]"),
     click.option("--disk-gb", type=click.IntRange(30, 4095), help="cloud: disk size.  [default: 128]"),
@@ -44,14 +38,10 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     ),
     budget_option,
     click.option(
-        "--min",
-        type=click.IntRange(0, 1000),
-        help="cloud: scale with the queue: minimum number of machines.",
+        "--min", type=click.IntRange(0, 1000), help="cloud: scale with the queue: minimum number of machines."
     ),
     click.option(
-        "--max",
-        type=click.IntRange(1, 1000),
-        help="cloud: scale with the queue: maximum number of machines.",
+        "--max", type=click.IntRange(1, 1000), help="cloud: scale with the queue: maximum number of machines."
     ),
     duration_option("--idle", help="cloud: remove a machine after this much idle time.  [default: 10m]"),
     click.option(

@@ -92,11 +92,7 @@ class _Problem(Exception):
 
 
 def load(path: Path) -> list[SshHostSpec]:
-    """Read and check a hosts file.
-
-    Raises:
-        HostsFileError: names the file, the host and key, what is wrong and what to do.
-    """
+    """Read and check a hosts file. Raises HostsFileError, which names the file, the host and key, what is wrong and what to do."""
     return _hosts(_parse(_content(path), str(path)), str(path), path.absolute().parent)
 
 
