@@ -27,7 +27,7 @@ from evalfleet.emulator.scenario import Scenario
 from evalfleet.emulator.server import Emulator, Options
 from evalfleet.layout import Home
 from evalfleet.pools.cloud.records import MachineSpec, Progress, Verb
-from evalfleet.pools.machine import host_key
+from evalfleet.pools.machine.keys import fresh_host_key
 
 PATIENCE_S = 60
 LOGIN: Any = asyncssh.generate_private_key("ssh-ed25519")
@@ -70,7 +70,7 @@ class Cloud:
             size=sizes.DEFAULT_SIZE,
             region="eastus",
             login_key=LOGIN.export_public_key().decode().strip(),
-            host_key=host_key.fresh_host_key(),
+            host_key=fresh_host_key(),
         )
         return replace(made, **changes)
 

@@ -9,7 +9,7 @@ from random import Random
 
 from msgspec import Struct
 
-from evalfleet.errors import BackendError, HostUnreachable
+from evalfleet.errors import BackendError, HostUnreachable, RunnerRefused
 from evalfleet.hosts.ssh.login.hosts_file import SshHostSpec
 
 USERS = (Path("~/.ssh/known_hosts"), Path("/etc/ssh/ssh_known_hosts"))
@@ -74,5 +74,7 @@ def name_in_errors(name: str) -> Generator[None]:
     """Say in every error which host it was."""
     try:
         yield
+    except RunnerRefused as error:  # and those derived from it, which are made otherwise
+        raise RunnerRefused(f"host {name}: {error}") from error
     except BackendError as error:
         raise type(error)(f"host {name}: {error}") from error

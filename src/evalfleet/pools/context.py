@@ -16,7 +16,7 @@ from evalfleet.pools.cloud.problems import Action, Cause, Problem, Refusal
 from evalfleet.pools.cloud.protocol import Cloud, CloudProvider
 from evalfleet.pools.cloud.purchases import Purchases
 from evalfleet.pools.cloud.records import LABEL_OWNER, Offering
-from evalfleet.pools.machine.login_key import login_key
+from evalfleet.pools.machine.keys import login_key
 from evalfleet.pools.record import PoolRecord
 from evalfleet.pools.settings import settings_of
 from evalfleet.store.home.facts import Identity

@@ -25,7 +25,7 @@ from evalfleet.pools.cloud.records import (
     Verb,
     expires_of,
 )
-from evalfleet.pools.machine.host_key import fresh_host_key
+from evalfleet.pools.machine.keys import fresh_host_key
 
 PATIENCE_S = 120.0
 HOUR_S = 3600.0

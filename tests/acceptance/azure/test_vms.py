@@ -27,7 +27,7 @@ from evalfleet.layout import Home
 from evalfleet.pools.cloud.offers import Closed, Plan, Try, candidates, next_offer
 from evalfleet.pools.cloud.problems import Action, Cause, Refusal
 from evalfleet.pools.cloud.records import LABEL_POOL, LABEL_WORKER, HostKey, Verb, expires_of
-from evalfleet.pools.machine import host_key
+from evalfleet.pools.machine.keys import STAGE, SWAP, fresh_host_key
 
 pytestmark = pytest.mark.anyio
 
@@ -130,7 +130,7 @@ async def test_create_said_twice_makes_one():
     async with cloud() as here:
         spec = here.spec()
         view = await here.made(spec)
-        again = replace(spec, host_key=host_key.fresh_host_key())
+        again = replace(spec, host_key=fresh_host_key())
         assert await here.vms.order(again, here.network) is None
         assert len(here.events("vm.creating")) == 1
         async with here.login(spec, view) as connection:  # the first key is still the one
@@ -152,10 +152,10 @@ async def test_the_first_connection_replaces_the_host_key():
         spec = here.spec()
         view = await here.made(spec)
         async with here.login(spec, view) as connection:
-            done = await connection.run(host_key.STAGE, check=True)
+            done = await connection.run(STAGE, check=True)
             async with here.login(spec, view):
                 pass  # nothing has changed yet
-            await connection.run(host_key.SWAP, check=True)
+            await connection.run(SWAP, check=True)
         public = " ".join(str(done.stdout).split()[:2])
         assert public != spec.host_key.public
         with pytest.raises(asyncssh.HostKeyNotVerifiable):

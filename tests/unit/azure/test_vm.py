@@ -17,7 +17,7 @@ from evalfleet.azure.requests import vm
 from evalfleet.azure.settings import AzureSettings
 from evalfleet.errors import ConfigError, NotFound
 from evalfleet.pools.cloud.records import LABEL_RUN, HostKey, MachineSpec, expires_of
-from evalfleet.pools.machine import host_key
+from evalfleet.pools.machine.keys import fresh_host_key
 
 KEY = HostKey(public="ssh-ed25519 AAAA", private="PRIVATE-HALF\n")
 SPEC = MachineSpec(
@@ -140,7 +140,7 @@ def test_cloud_init_carries_the_host_key_and_nothing_else_does():
 
 
 def test_fresh_host_keys_differ():
-    one, other = host_key.fresh_host_key(), host_key.fresh_host_key()
+    one, other = fresh_host_key(), fresh_host_key()
     assert one.public.startswith("ssh-ed25519 ")
     assert "OPENSSH PRIVATE KEY" in one.private
     assert one.public != other.public

@@ -20,7 +20,7 @@ from evalfleet.layout import Home
 from evalfleet.model import Pool, PoolHost
 from evalfleet.operations import pools
 from evalfleet.pools.kinds import registry
-from evalfleet.pools.machine.host_key import fresh_host_key
+from evalfleet.pools.machine.keys import fresh_host_key
 from evalfleet.store.open import open_store
 
 

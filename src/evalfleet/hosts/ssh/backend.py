@@ -6,8 +6,8 @@ continues after the last event that was seen.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Generator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Collection
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from evalfleet.core.hosts.health import OtherWay
 from evalfleet.core.readiness import Notice, ReadinessCheck
-from evalfleet.errors import BackendError, ConfigError, RunnerRefused, RunnerUnavailable
-from evalfleet.hosts.access import USERS
+from evalfleet.errors import BackendError, ConfigError, RunnerUnavailable
+from evalfleet.hosts.access import USERS, name_in_errors
 from evalfleet.hosts.base import CanarySpec, HostInfo, Inbox, gpus_of, single_error
 from evalfleet.hosts.protocol.link import PROTOCOL, CommandRefused, OnEvents, RunnerLink
 from evalfleet.hosts.protocol.runner_host import into
@@ -93,7 +93,7 @@ class SshBackend:
     async def acquire(self, run_id: str, epoch: int, inbox: Inbox) -> AsyncGenerator[SshHost]:
         with single_error():
             async with AsyncExitStack() as stack:
-                with self._named(), single_error():
+                with name_in_errors(self.name), single_error():
                     connection = await stack.enter_async_context(self._connected())
                     link = await stack.enter_async_context(self._current(connection, run_id, epoch, inbox))
                     if self._settings.watch_eviction:
@@ -138,9 +138,7 @@ class SshBackend:
 
     async def look(self) -> JsonObject:
         """The host's resources (`host`), and whether a runner is there (`held`) and `answers`. Starts nothing."""
-        with single_error(), self._named():
-            async with self._connected() as connection:
-                return await run_command(connection, self._place, "look")
+        return await self._tell("look")
 
     async def prepare(
         self, tools: Tools, tell: Tell, say: Say, package: ToolsPackage | None = None
@@ -149,7 +147,7 @@ class SshBackend:
         begun = anyio.current_time()
         login = ReadinessCheck(name="ssh", holds=True, seen=str(self._spec.login))
         try:
-            with single_error(), self._named():
+            with name_in_errors(self.name), single_error():
                 async with self._connected() as connection:
                     login = replace(login, took_s=round(anyio.current_time() - begun, 3))
                     tell(login)
@@ -161,7 +159,7 @@ class SshBackend:
 
     async def recheck(self, tools: Tools, restarted: Collection[str]) -> list[ReadinessCheck]:
         """Check over a separate connection whether the host is still ready; see `tools.recheck_host`. Raises BackendError."""
-        with single_error(), self._named():
+        with name_in_errors(self.name), single_error():
             async with self._connected() as connection:
                 return await recheck_host(connection, self._spec, tools, restarted)
 
@@ -177,7 +175,7 @@ class SshBackend:
         return await self._tell("remove", *(("--homes", ",".join(homes)) if homes else ()))
 
     async def _tell(self, word: str, *more: str) -> JsonObject:
-        with self._named(), single_error():
+        with name_in_errors(self.name), single_error():
             async with self._connected() as connection:
                 return await run_command(connection, self._place, word, *more)
 
@@ -229,16 +227,6 @@ class SshBackend:
             price_usd_per_hour=self._spec.price_usd_per_hour / self._spec.slots,
             devices=gpus_of(self._spec.name, inventory.get("gpus") or ()),
         )
-
-    @contextmanager
-    def _named(self) -> Generator[None]:
-        """Add the host's name to every error."""
-        try:
-            yield
-        except RunnerRefused as error:
-            raise RunnerRefused(f"host {self._spec.name}: {error}") from error
-        except BackendError as error:
-            raise type(error)(f"host {self._spec.name}: {error}") from error
 
 
 async def _in_time(link: RunnerLink, do: str, **fields: Any) -> JsonObject:

@@ -9,12 +9,10 @@ from typing import Any
 from evalfleet.config import Settings
 from evalfleet.core.readiness import Notice
 from evalfleet.errors import InputError
-from evalfleet.hosts.access import ReachableHost, UnavailableHost
 from evalfleet.hosts.base import FixedFleet
 from evalfleet.hosts.ssh import pool as ssh_pool
-from evalfleet.hosts.ssh.login.hosts_file import SshHostSpec
 from evalfleet.layout import Home
-from evalfleet.model import JsonObject, Pool, PoolHost, Run
+from evalfleet.model import JsonObject, Pool, Run
 from evalfleet.store.home.facts import identified
 from evalfleet.store.reader import StoreReader
 
@@ -26,6 +24,9 @@ class SshKind:
     title = "Machines that exist (SSH)"
     creates_machines = False
     options = ("hosts", "trust_first_use")
+    hosts = staticmethod(ssh_pool.hosts)
+    slots = staticmethod(ssh_pool.slots)
+    reachable = staticmethod(ssh_pool.reachable)
 
     def settings(self, options: Mapping[str, Any], settings: Settings) -> JsonObject:
         trust = bool(options.get("trust_first_use"))
@@ -34,15 +35,6 @@ class SshKind:
         if "hosts" not in options:
             raise InputError("hosts: is missing; it names a file with [[host]] above each machine")
         return ssh_pool.settings(Path(options["hosts"]), trust_first_use=trust)
-
-    def hosts(self, pool: Pool, rows: Sequence[PoolHost]) -> list[SshHostSpec]:
-        return ssh_pool.hosts(pool, rows)
-
-    def slots(self, pool: Pool) -> int:
-        return ssh_pool.slots(pool)
-
-    def reachable(self, pool: Pool, rows: Sequence[PoolHost]) -> Sequence[ReachableHost | UnavailableHost]:
-        return ssh_pool.reachable(pool, rows)
 
     def fleet(
         self, settings: Settings, store: StoreReader, pool: Pool, run: Run, process: str, notice: Notice

@@ -14,7 +14,7 @@ from evalfleet.pools.cloud.records import MachineSpec, Offering, Verb
 from evalfleet.pools.context import PoolContext
 from evalfleet.pools.machine.deadline import MachineDeadline
 from evalfleet.pools.machine.facts import Operation, mark_of
-from evalfleet.pools.machine.host_key import fresh_host_key
+from evalfleet.pools.machine.keys import fresh_host_key
 from evalfleet.pools.machine.record import MachineRecord
 
 _ORDER_S = 120.0  # for an order and its deadline, where we are interrupted

@@ -27,7 +27,8 @@ from evalfleet.hosts.ssh.login.hosts_file import SshHostSpec
 from evalfleet.hosts.ssh.tools import CHECKS_S, INSTALL_S, first_failed, prepare_host
 from evalfleet.model import Tools
 from evalfleet.pools.context import PoolContext
-from evalfleet.pools.machine import host_key, readiness_scripts
+from evalfleet.pools.machine import readiness_scripts
+from evalfleet.pools.machine.keys import STAGE, SWAP
 from evalfleet.pools.machine.reach import ssh_spec
 from evalfleet.pools.machine.record import MachineRecord
 
@@ -150,9 +151,9 @@ class ReadinessChecks:
 
     async def _renew_key(self) -> None:
         """In two steps, with the next key stored in between, so that a crash leaves no unknown key."""
-        fresh = " ".join((await self._said(host_key.STAGE)).split()[:2])
+        fresh = " ".join((await self._said(STAGE)).split()[:2])
         await self._record.move(facts=replace(self._record.facts, next_key=fresh))
-        await self._said(host_key.SWAP)
+        await self._said(SWAP)
         await self._connected(fresh)
         await self._record.move(facts=replace(self._record.facts, host_key=fresh, next_key=None))
 
