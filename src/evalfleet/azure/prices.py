@@ -128,8 +128,7 @@ def refresh(
 ) -> dict[Offering, ListPrice]:
     """Ask the Retail Prices API for the sizes in the regions, on demand and spot. No account is needed.
 
-    Raises:
-        CloudError: it does not answer, or its pages do not end.
+    Raises CloudError where it does not answer, or its pages do not end.
     """
     rows: dict[Offering, ListPrice] = {}
     wanted = tuple(sizes)

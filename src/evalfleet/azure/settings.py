@@ -65,8 +65,7 @@ class AzureSettings(Struct, frozen=True, kw_only=True):
     def admitted(self) -> list[str]:
         """Return the networks that may reach our machines by SSH.
 
-        Raises:
-            ConfigError: nobody said from where we connect, or it is no network.
+        Raises ConfigError where `ssh_from` is missing, or is no network.
         """
         if self.ssh_from is None and not self.public_ip:
             return [PRIVATE]
@@ -96,8 +95,7 @@ def _network(text: str) -> str:
 def of(settings: config.Settings) -> AzureSettings:
     """Return how to reach the cloud that the settings name.
 
-    Raises:
-        ConfigError: the subscription, or the emulator's address, is missing.
+    Raises ConfigError where the subscription, or the emulator's address, is missing.
     """
     if settings.azure.profile == "emulator":
         return _emulator(settings)

@@ -26,8 +26,8 @@ from evalfleet.pools.cloud.quota import note_quota
 from evalfleet.pools.cloud.records import Kind, MachineView
 from evalfleet.pools.cloud.waits import waiting, waiting_for
 from evalfleet.pools.context import PoolContext
-from evalfleet.pools.deadlines import let_stop, move_deadlines
 from evalfleet.pools.machine.controller import MachineController, seen
+from evalfleet.pools.machine.deadline import let_stop, move_deadlines
 from evalfleet.pools.machine.facts import facts_of
 from evalfleet.pools.registry_file import registry_text, write_registry
 from evalfleet.pools.replacement import set_aside
@@ -97,9 +97,7 @@ class PoolController:
         Args:
             waits: also for machines that are to go and have work.
 
-        Raises:
-            Refusal: the cloud refuses us, or a machine, for good or for long.
-            NotOwned: the pool has another owner.
+        Raises Refusal where the cloud refuses us, or a machine, for good or for long; NotOwned where the pool has another owner.
         """
         refused = 0
         async with _machine_tasks() as group:

@@ -38,10 +38,8 @@ async def own_pool(
 ) -> AsyncGenerator[PoolController]:
     """Own the pool inside the block; `creates` and `stopped_at` as in `PoolController`.
 
-    Raises:
-        Owned: another process owns it.
-        NotFound: there is no such pool (any more).
-        InputError: the cloud's settings or packages are missing, or name another account than the pool's.
+    Raises Owned where another process owns it; NotFound where there is no such pool (any more); InputError where the cloud's
+    settings or packages are missing, or name another account than the pool's.
     """
     pool = await thread.call(store.pools.get, name)
     kind = cloud_of(pool)
@@ -75,9 +73,7 @@ async def reconcile_pool(
         creates: whether machines that are missing are created, where we are the owner: who stops or deletes buys nothing.
         waits: also for machines that are to go and have work, where we are the owner.
 
-    Raises:
-        Refusal: the cloud refuses all requests.
-        InputError: the cloud's settings or packages are missing.
+    Raises Refusal where the cloud refuses all requests; InputError where the cloud's settings or packages are missing.
     """
     thread = StoreThread()
     while True:

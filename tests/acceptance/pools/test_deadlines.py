@@ -14,7 +14,7 @@ from evalfleet.emulator.arm.resources import SCHEDULE, VM
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import Scenario, Times
 from evalfleet.model import DesiredState
-from evalfleet.pools.deadlines import move_deadlines
+from evalfleet.pools.machine.deadline import move_deadlines
 
 pytestmark = pytest.mark.anyio
 ONE = "evalfleet-1"

@@ -63,8 +63,7 @@ def lock(spool: Path, uuid: str, words: str) -> int:
     Args:
         words: name of the holder, shown to people.
 
-    Raises:
-        Held: another process has it.
+    Raises Held where another process has it.
     """
     try:
         fd = locks.lock(locks.folder_for(str(spool)), uuid, words)

@@ -85,9 +85,8 @@ async def runner_stream(
 ) -> AsyncGenerator[ChannelStream]:
     """Start the runner's program on the host with the arguments `words`, as a stream. Copies it there first if it is missing.
 
-    Raises:
-        HostRefused: the host has no suitable Python, or no space for the runner.
-        HostUnreachable: the connection broke.
+    Raises HostRefused where the host has no suitable Python, or no space for the runner; HostUnreachable where the connection
+    broke.
     """
     process = await waiting_python(connection, _pythons(place))
     try:
@@ -107,9 +106,7 @@ async def visit_answers(
 ) -> AsyncGenerator[AsyncGenerator[JsonObject]]:
     """Run the inspection program on the host and return its answers line by line. Writes nothing on the host.
 
-    Raises:
-        HostRefused: the host has no Python that will do.
-        HostUnreachable: the connection broke.
+    Raises HostRefused where the host has no Python that will do; HostUnreachable where the connection broke.
     """
     async with (
         run_program(connection, place, visit_program(), orders) as (_, process),
@@ -124,9 +121,7 @@ async def run_program(
 ) -> AsyncGenerator[tuple[JsonObject, Process]]:
     """Send a program to the host's Python and wait for its first marked line. Writes nothing on the host.
 
-    Raises:
-        HostRefused: the host has no Python that will do.
-        HostUnreachable: the connection broke.
+    Raises HostRefused where the host has no Python that will do; HostUnreachable where the connection broke.
     """
     process = await waiting_python(connection, _pythons(place))
     try:

@@ -41,9 +41,8 @@ async def connected(
     Args:
         config: OpenSSH configuration file to use in place of the user's.
 
-    Raises:
-        HostUnreachable: there is no answer in time.
-        HostRefused: its host key is wrong, the login is refused, or its configuration cannot be used.
+    Raises HostUnreachable where there is no answer in time; HostRefused where its host key is wrong, the login is refused, or its
+    configuration cannot be used.
     """
     *jumps, last = await route(spec, config)
     async with AsyncExitStack() as stack:

@@ -68,9 +68,7 @@ def package_of(tools: Tools, wheels: Path | None = None) -> ToolsPackage:
         tools: of the run.
         wheels: a folder of wheels; if given, no package index is used.
 
-    Raises:
-        ConfigError: a package to copy is not installed here.
-        InputError: the folder has no wheels.
+    Raises ConfigError where a package to copy is not installed here; InputError where the folder has no wheels.
     """
     ours = [(wheel_of(plain_name(each)), extras_of(each)) for each in tools.shipped]
     packages = {plain_name(each) for each in tools.shipped}

@@ -49,8 +49,7 @@ class FileSums:
     async def of(self, files: Mapping[str, Path]) -> dict[str, tuple[str, Path]]:
         """Path in the work folder -> sum and file; a folder means all regular files in it.
 
-        Raises:
-            Unusable: one of them cannot be read, or its path leads out of the work folder.
+        Raises Unusable where one of them cannot be read, or its path leads out of the work folder.
         """
         return await anyio.to_thread.run_sync(self._all, files) if files else {}
 

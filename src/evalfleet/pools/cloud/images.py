@@ -26,11 +26,8 @@ async def bake(settings: config.Settings, pool: Pool, host: PoolHost, name: str,
     """Copy the machine's disk into a new version of the image; the machine goes on. Done again after a crash, it goes on
     with the version that is under way.
 
-    Raises:
-        InputError: the pool's cloud makes no images.
-        WrongState: the cloud has no such machine.
-        Refusal: the cloud refused.
-        BackendError: the machine is not reached.
+    Raises InputError where the pool's cloud makes no images; WrongState where the cloud has no such machine; Refusal where the
+    cloud refused; BackendError where the machine is not reached.
     """
     kind = cloud_of(pool)
     kind.require_account(pool, settings)

@@ -55,9 +55,7 @@ class MachineController:
     async def reconcile(self) -> None:
         """Bring the machine to its desired state; return when it is reached, or waits for work to end.
 
-        Raises:
-            NotOwned: the pool has another owner.
-            Refusal: the cloud lets us do nothing, or has not for long.
+        Raises NotOwned where the pool has another owner; Refusal where the cloud lets us do nothing, or has not for long.
         """
         refused = failed = 0
         while True:

@@ -10,7 +10,7 @@ from evalfleet.model import DesiredState, HostState
 from evalfleet.pools.cloud.offers import Plan, Stop
 from evalfleet.pools.cloud.problems import Refusal
 from evalfleet.pools.cloud.protocol import LearnsOfferings
-from evalfleet.pools.cloud.records import MachineSpec, Offering, Verb
+from evalfleet.pools.cloud.records import HostKey, MachineSpec, Offering, Verb
 from evalfleet.pools.context import PoolContext
 from evalfleet.pools.machine.deadline import MachineDeadline
 from evalfleet.pools.machine.facts import Operation, mark_of
@@ -77,7 +77,6 @@ class MachineCreation:
         """The intent is stored, with the public half of the key that the machine will show, before the cloud is asked."""
         context, record = self._context, self._record
         key = fresh_host_key()
-        mark = mark_of(key.public)
         if isinstance(context.cloud, LearnsOfferings):
             await context.cloud.learn(offering)
         record.set_price(offering)
@@ -90,7 +89,7 @@ class MachineCreation:
             size=offering.size,
             region=offering.region,
             spot=offering.spot,
-            keys={**before.keys, mark: key.public},
+            keys={**before.keys, mark_of(key.public): key.public},
             host_key=None,
             next_key=None,
             address=None,
@@ -98,12 +97,27 @@ class MachineCreation:
             deadline_refused=None,
         )
         await record.move(state=HostState.CREATING, facts=facts, reason=None, readiness_check="arm")
-        image = await context.image()
-        await context.cloud.prepare_region(context.record.name, offering.region, context.identity.label)
-        now = await context.record.now()
-        spec = MachineSpec(
-            name=record.name,
-            worker=f"{record.name}.{mark}",
+        spec = self._spec(offering, key, await context.image(), await context.record.now())
+        await context.cloud.prepare_region(spec.pool, spec.region, spec.owner)
+        # An interruption waits for this: a machine that is not written down has no deadline either, and runs for ever.
+        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _ORDER_S):
+            now, stops_at = await context.record.now(), await self._deadline.next_at()
+            created = await context.cloud.create(spec, stops_at)
+            record.set_made(now)
+            facts = replace(record.facts, accepted_at=now)
+            if created.continuation is not None:  # else it is there already, by the request of an owner that died
+                operation = Operation(verb=Verb.CREATE, continuation=created.continuation, began_at=now)
+                is_protected = created.deadline_problem is None
+                facts = replace(facts, operation=operation, deadline_at=stops_at if is_protected else None)
+            await record.move(facts=facts)
+            if created.deadline_problem is not None:
+                await self._deadline.refused(created.deadline_problem)
+
+    def _spec(self, offering: Offering, key: HostKey, image: str | None, now: float) -> MachineSpec:
+        context, name = self._context, self._record.name
+        return MachineSpec(
+            name=name,
+            worker=f"{name}.{mark_of(key.public)}",
             pool=context.record.name,
             run=context.wanted.run or "",
             owner=context.identity.label,
@@ -117,27 +131,6 @@ class MachineCreation:
             login_key=context.login.public,
             host_key=key,
         )
-        # An interruption waits for this: a machine that is not written down has no deadline either, and runs for ever.
-        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _ORDER_S):
-            await self._order(spec, now)
-
-    async def _order(self, spec: MachineSpec, now: float) -> None:
-        """Have the machine created, with a deadline that does not need us."""
-        record = self._record
-        stops_at = await self._deadline.next_at()
-        created = await self._context.cloud.create(spec, stops_at)
-        record.set_made(now)
-        facts = replace(record.facts, accepted_at=now)
-        if created.continuation is None:
-            await record.move(
-                facts=facts
-            )  # there already, by the request of an owner that died; the view tells the rest
-            return
-        operation = Operation(verb=Verb.CREATE, continuation=created.continuation, began_at=now)
-        is_protected = created.deadline_problem is None
-        await record.move(facts=replace(facts, operation=operation, deadline_at=stops_at if is_protected else None))
-        if created.deadline_problem is not None:
-            await self._deadline.refused(created.deadline_problem)
 
     async def _watch(self) -> None:
         record = self._record

@@ -25,9 +25,7 @@ AT_ONCE = 20  # hosts that one command has to do with at the same time
 def found(home: str | None, name: str | None, worker: str | None = None) -> Sequence[Found]:
     """The hosts of a pool, or the one named. A host name means the same machine in all pools of a home.
 
-    Raises:
-        InputError: no pool is named and there are several.
-        NotFound: there is no such pool, host or worker.
+    Raises InputError where no pool is named and there are several; NotFound where there is no such pool, host or worker.
     """
     with opened(home) as (reader, pools):
         if worker is not None and name is None:
@@ -39,10 +37,8 @@ def found(home: str | None, name: str | None, worker: str | None = None) -> Sequ
 def one(home: str | None, worker: str | None) -> ReachableHost:
     """The named host; without a name the only one of all pools.
 
-    Raises:
-        InputError: nothing is named and there is not exactly one host.
-        NotFound: there is no such host or worker.
-        HostUnreachable: it cannot be reached at this moment, and why.
+    Raises InputError where nothing is named and there is not exactly one host; NotFound where there is no such host or worker;
+    HostUnreachable where it cannot be reached at this moment, and why.
     """
     from evalfleet.errors import InputError
     from evalfleet.hosts.access import present

@@ -35,9 +35,7 @@ def opened(home: str | None) -> Generator[tuple[StoreReader | None, list[Pool]]]
 def chosen(name: str | None, pools: list[Pool]) -> Pool:
     """The pool of that name; without a name the only one.
 
-    Raises:
-        InputError: no name, and there is not exactly one pool.
-        NotFound: no pool has that name.
+    Raises InputError where no name is given and there is not exactly one pool; NotFound where no pool has that name.
     """
     from evalfleet.errors import InputError, NotFound
 

@@ -45,8 +45,7 @@ async def route(spec: SshHostSpec, file: Path | None = None) -> list[Hop]:
     Args:
         file: configuration file to use in place of ssh's own.
 
-    Raises:
-        HostRefused: the configuration cannot be read, or its jump hosts form a loop.
+    Raises HostRefused where the configuration cannot be read, or its jump hosts form a loop.
     """
     ssh = _program(file) if spec.ssh_config else None
     if ssh is None:

@@ -18,8 +18,7 @@ async def identity(hop: Hop) -> AsyncGenerator[dict[str, Any]]:
     """Connection options: the key in the hosts file, from its file or from the agent; else the keys of the ssh configuration; else
     the user's default keys. The agent is available inside the block.
 
-    Raises:
-        HostRefused: the named key cannot be used.
+    Raises HostRefused where the named key cannot be used.
     """
     if hop.key is None and hop.identities is None:
         yield {}

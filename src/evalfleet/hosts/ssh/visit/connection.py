@@ -34,9 +34,7 @@ async def visit_connection(
     Args:
         notice: called for a key that was learned.
 
-    Raises:
-        HostUnreachable: there is no answer in time.
-        HostRefused: its host key is wrong, or the login is refused.
+    Raises HostUnreachable where there is no answer in time; HostRefused where its host key is wrong, or the login is refused.
     """
     from evalfleet.hosts.ssh.connection import connected
 

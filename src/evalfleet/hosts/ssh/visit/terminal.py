@@ -30,8 +30,7 @@ async def run_in_terminal(
     Args:
         terminal: request a terminal of this type, such as "xterm"; None for plain streams.
 
-    Raises:
-        HostUnreachable: the connection broke.
+    Raises HostUnreachable where the connection broke.
     """
     with_terminal = terminal is not None and os.isatty(0)
     options: dict[str, Any] = {"term_type": terminal, "term_size": _size()} if with_terminal else {}

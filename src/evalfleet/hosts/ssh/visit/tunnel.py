@@ -82,9 +82,8 @@ class Tunnel:
         Args:
             local_port: None for the same number as the target's port if it is free here, else any.
 
-        Raises:
-            InputError: the port is taken.
-            HostUnreachable, HostRefused: the first connection fails, or the host key changes later.
+        Raises InputError where the port is taken; HostUnreachable and HostRefused where the first connection fails, or the host
+        key changes later.
         """
         with single_error():
             async with anyio.create_task_group() as group:
