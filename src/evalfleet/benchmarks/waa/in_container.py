@@ -136,7 +136,7 @@ def wait_for_guest(plan: Plan) -> bool:
         error = guest_error(plan["guest"])
         if error is None:
             return True
-        runs = machine_runs()
+        runs = machine_runs(plan["qmp_port"])
         if seen and not runs:
             error = f"the process of its virtual machine ended ({error})"
         seen = seen or runs
@@ -146,12 +146,12 @@ def wait_for_guest(plan: Plan) -> bool:
         time.sleep(min(1.0, plan["poll_s"]))
 
 
-def machine_runs() -> bool:
-    """Whether QEMU runs in this container."""
+def machine_runs(qmp_port: int) -> bool:
+    """Whether the QEMU of this container runs, which has its monitor there: another one is none of our business."""
     for pid in filter(str.isdigit, os.listdir("/proc")):
-        with suppress(OSError), open(f"/proc/{pid}/comm", "rb") as file:
-            if file.read().startswith(b"qemu-system"):
-                return True
+        name, command = _read(f"/proc/{pid}/comm"), _read(f"/proc/{pid}/cmdline")
+        if name.startswith(b"qemu-system") and b":%d," % qmp_port in command:
+            return True
     return False
 
 

@@ -422,6 +422,7 @@ def guest_plan(settings: WaaSettings, do: str) -> dict[str, Any]:
     return {
         "do": do,
         "guest": [settings.guest, settings.guest_port],
+        "qmp_port": settings.qmp_port,
         "guest_timeout_s": settings.guest_timeout_s,
         "poll_s": settings.poll_s,
     }

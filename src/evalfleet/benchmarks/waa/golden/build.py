@@ -259,6 +259,7 @@ class Build:
             "do": "wait",
             "guest": [self._settings.guest, self._settings.guest_port],
             "guest_timeout_s": 0.0,
+            "qmp_port": self._settings.qmp_port,
             "poll_s": self._settings.poll_s,
         }
         try:
