@@ -151,7 +151,7 @@ def rented(folder: Path, speed: float, *args: str) -> Generator[Rented]:
         finally:
             process.terminate()
             try:
-                process.communicate(timeout=30)
+                process.communicate(timeout=120)
             finally:
                 process.kill()
                 process.communicate()

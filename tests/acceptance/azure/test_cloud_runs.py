@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -15,17 +16,23 @@ HOUR_S = 3600.0
 
 
 @pytest.mark.long
-def test_thirty_tasks_of_eight_minutes_cost_what_the_bill_says(tmp_path: Path):
-    """Five workers, 30 tasks: six rounds of 8 minutes. A slow start lasts a minute of our clock, which no hour here has."""
-    speed = 80
+@pytest.mark.timeout(600)
+def test_thirty_tasks_of_eight_minutes_take_an_hour_and_cost_what_the_bill_says(tmp_path: Path):
+    """Five workers, 30 tasks: six rounds of 8 minutes, and 12 minutes, which are a minute here, for all else.
+
+    A slow start lasts a minute of our clock, which no hour here has.
+    """
+    speed = 12
     with rented(tmp_path, speed) as here:
+        began = time.monotonic()
         here.create("--workers", "5")
         summary = here.run("run", here.work(30, 480 / speed, timeout="1m", breaker=False), "--pool", "p1")
         assert summary["scores"]["verdicts"] == 30
         assert summary["attempts"]["by_outcome"]["ok"] == 30
-        assert summary["duration_s"] * speed < HOUR_S
+        took_s = (time.monotonic() - began) * speed
+        assert took_s < HOUR_S, "from the order of the machines to the last verdict"
         status, billed = here.status(), here.billed_usd()
-        print(summary["duration_s"] * speed / 60, "min;", status["cost_usd"], billed, summary["cost"])
+        print(took_s / 60, "min;", status["cost_usd"], billed, summary["cost"])
         assert status["cost_usd"] == pytest.approx(billed, rel=0.05)
         # Tasks are charged for the time that they had a worker: 4 hours of machines in all.
         assert summary["cost"]["total_usd"] == pytest.approx(30 * 480 * 0.452 / HOUR_S, rel=0.15)
@@ -35,7 +42,11 @@ def test_thirty_tasks_of_eight_minutes_cost_what_the_bill_says(tmp_path: Path):
         assert scaled["cost_usd"] == pytest.approx(here.billed_usd(), rel=0.05)  # with those that are gone
         assert here.fleet.command("pool", "stop", "p1").returncode == 0
         assert here.status()["cost_usd"] == pytest.approx(here.billed_usd(), rel=0.05)
-        here.leave()
+        # While machines run, a second between two questions is 12 of Azure's; in the end all is known.
+        assert here.fleet.json("pool", "delete", "p1", "--yes")["cost_usd"] == pytest.approx(
+            here.billed_usd(), rel=0.01
+        )
+        assert here.is_empty(), here.leaks()
 
 
 @pytest.mark.long
