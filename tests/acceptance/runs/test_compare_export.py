@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from tests.support.fleet import Fleet
+from tests.support.fleet import Fleet, fleet_at
 
 from evalfleet.report.exports import waa
 
@@ -25,22 +27,23 @@ json.dump({"score": float(solved), "success": solved, "steps": 3}, open(os.envir
 """
 
 
-@pytest.fixture
-def runs(fleet: Fleet) -> Fleet:
-    """Runs `old` and `new` of twelve tasks; `new` solves all but the last, on which it crashes."""
-    (fleet.folder / "agent.py").write_text(AGENT)
-    for agent in ("old", "new"):
-        tasks: list[dict[str, Any]] = [
-            {
-                "key": f"{domain}/{domain}-{number}",
-                "domain": domain,
-                "command": [sys.executable, str(fleet.folder / "agent.py"), agent],
-            }
-            for number in range(1, 13)
-            for domain in [("notepad", "clock")[number % 2]]
-        ]
-        fleet.json("run", fleet.tasks(tasks, f"{agent}.jsonl", attempts=1), "--workers", "2")
-    return fleet
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Runs `old` and `new` of twelve tasks, which tests only read; `new` solves all but the last, on which it crashes."""
+    with contextmanager(fleet_at)(tmp_path_factory.mktemp("runs")) as fleet:
+        (fleet.folder / "agent.py").write_text(AGENT)
+        for agent in ("old", "new"):
+            tasks: list[dict[str, Any]] = [
+                {
+                    "key": f"{domain}/{domain}-{number}",
+                    "domain": domain,
+                    "command": [sys.executable, str(fleet.folder / "agent.py"), agent],
+                }
+                for number in range(1, 13)
+                for domain in [("notepad", "clock")[number % 2]]
+            ]
+            fleet.json("run", fleet.tasks(tasks, f"{agent}.jsonl", attempts=1), "--workers", "2")
+        yield fleet
 
 
 def test_two_runs_of_the_same_tasks(runs: Fleet):
@@ -97,10 +100,10 @@ def test_every_format(runs: Fleet):
 
 
 def test_words_for_a_person(runs: Fleet):
-    done = runs.command("export", "old", "--to", "out", "--format", "csv")
+    done = runs.command("export", "old", "--to", "words", "--format", "csv")
     assert done.returncode == 0, done.stderr
     run = runs.json("report", "old")["run"]
-    assert done.stdout == f"Wrote 2 files of run {run} to {runs.folder / 'out'}\n"
+    assert done.stdout == f"Wrote 2 files of run {run} to {runs.folder / 'words'}\n"
 
 
 def test_only_the_same_work_is_compared(fleet: Fleet):
