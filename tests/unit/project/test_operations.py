@@ -80,7 +80,7 @@ TABLE: dict[str, tuple[str | No, str | No, str | No]] = {
     "retry failed trials": ("study/retry-failed", "POST /studies/RUN/retry-failed", "StudyHandle.retry_failed"),
     "create a pool": ("pool pool/create", "POST /pools GET /backends", "create_pool"),
     "list pools": ("pool/list", "GET /pools", "list_pools"),
-    "see a pool": ("pool/status", "GET /pools/POOL", "open_pool PoolHandle.status"),
+    "see a pool": ("pool/status", "GET /pools/POOL", "open_pool PoolHandle.status PoolHandle.probe"),
     "scale a pool": ("pool/scale", "POST /pools/POOL/scale", "PoolHandle.scale"),
     "start a pool": ("pool/start pool/settle", "POST /pools/POOL/start", "PoolHandle.start PoolHandle.wait"),
     "stop a pool": ("pool/stop", "POST /pools/POOL/stop", "PoolHandle.stop"),
