@@ -117,7 +117,7 @@ TABLE: dict[str, tuple[str | No, str | No, str | No]] = {
         "GET /requests/N",
         No("a method waits for its answer"),
     ),
-    "plan a run": ("plan", "GET /plans GET /plans/N POST /plans", "plan list_plans"),
+    "plan a run": ("plan", "GET /plans GET /plans/N POST /plans", "plan plan_async list_plans show_plan"),
     "ask the cloud": ("sizes prices quota", _CLOUD, _CLOUD),
     "delete what has no purpose": ("reap", _CLOUD, _CLOUD),
     "emulate the cloud": ("emulator", _HERE, _HERE),
