@@ -54,7 +54,7 @@ def test_a_run_uses_a_pool_of_process_trees(plugged: Fleet):
     assert (summary["tasks"]["done"], met) == (3, {"trees-1", "trees-2"})
     assert (plugged.home / "trees" / "trees-1" / "spool").is_dir()
 
-    assert plugged.json("pool", "delete", "trees") == {"deleted": "trees", "left": {}}
+    assert plugged.json("pool", "delete", "trees") == {"deleted": "trees", "left": {}, "cost_usd": None}
     assert list((plugged.home / "trees").iterdir()) == []
     assert plugged.left_processes() == []
     assert Path(plugged.json("logs", "latest", "a")["folder"]).is_dir(), "what was collected stays"

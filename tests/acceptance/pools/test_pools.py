@@ -83,7 +83,7 @@ def test_a_pool_is_made_asked_used_and_deleted(fleet: Fleet, hosts: Callable[[st
     assert summary["cost"]["total_usd"] > 0
     spools = [folder for box in boxes for folder in box.folder.rglob("spool-*")]
     assert len(spools) == 2
-    assert fleet.json("pool", "delete", "lab") == {"deleted": "lab", "left": {}}
+    assert fleet.json("pool", "delete", "lab") == {"deleted": "lab", "left": {}, "cost_usd": None}
     assert fleet.json("pool", "list") == {"pools": []}
     assert [folder for folder in spools if folder.exists()] == []
 
