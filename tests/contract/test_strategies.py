@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from tests.contract.strategies import Make, StrategyContract
 
-from evalfleet.testing.strategy_contract import Make, StrategyContract
 from evalfleet.tune.strategies.base import strategy_of
 
 

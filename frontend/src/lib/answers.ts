@@ -901,7 +901,7 @@ export interface RunFacts {
   repeats: RepeatSummary | null;
   study: StudyFound | null;
   plan: Plan | null;
-  results: TaskRow[] | null;
+  results: TaskResult[] | null;
   imported: boolean;
   covers: string | null;
   driven: boolean;
@@ -1196,12 +1196,12 @@ export interface TaskGrid {
 }
 
 export interface TaskPage {
-  tasks: TaskRow[];
+  tasks: TaskResult[];
   next: string | null;
 }
 
-/** One task and how it stands. */
-export interface TaskRow {
+/** One task: its verdict, or why it has none. */
+export interface TaskResult {
   number: number;
   key: string;
   domain: string;

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from msgspec import field
 
 from evalfleet.answers.base import Answer
-from evalfleet.answers.summary import TaskRow
+from evalfleet.answers.summary import TaskResult
 from evalfleet.model import AttemptState, Blame, Failure, JsonObject, Kind, Outcome, Requests, TaskState, Verdict
 
 
@@ -66,7 +66,7 @@ class ShownSpec(Answer, frozen=True, kw_only=True):
     gpu_env: str
 
 
-class TaskFacts(TaskRow, frozen=True, kw_only=True):
+class TaskFacts(TaskResult, frozen=True, kw_only=True):
     """One task with all its attempts."""
 
     spec: ShownSpec

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
-
-from msgspec import field
+from typing import Literal
 
 from evalfleet.answers.alerts import Alert, Severity
 from evalfleet.answers.base import Answer, Range
 from evalfleet.answers.studies import StudyFound
-from evalfleet.answers.summary import FailureKind, Reason, Scores, Summary, TaskCounts, TaskRow
-from evalfleet.model import Failure, JsonObject, Policy, RunState, TaskState
+from evalfleet.answers.summary import FailureKind, Reason, Scores, Summary, TaskCounts, TaskResult
+from evalfleet.model import JsonObject, Policy, RunState, TaskState
 
 Look = Literal["pass", "wrong", "own", "infra", "off", "live"]
 """How an attempt is coloured."""
@@ -109,25 +107,8 @@ class RunFacts(Summary, frozen=True, kw_only=True):
 
 
 class TaskPage(Answer, frozen=True, kw_only=True):
-    tasks: list[TaskRow]
+    tasks: list[TaskResult]
     next: str | None
-
-
-class TaskResult(Answer, frozen=True, kw_only=True):
-    """The state of one task."""
-
-    key: str
-    domain: str
-    state: TaskState
-    score: float | None = None  # of its verdict, 0 to 1
-    success: bool | None = None
-    steps: int | None = None
-    metrics: dict[str, Any] = field(default_factory=dict[str, Any])
-    duration_s: float | None  # of the attempt that decided it
-    attempts: int
-    worker: str | None
-    failure: Failure | None  # kind, blame and evidence, where it has no verdict
-    reason: str | None  # why it failed or is held
 
 
 class TaskList(Answer, frozen=True, kw_only=True):

@@ -159,22 +159,22 @@ class TaskFailure(Answer, frozen=True, kw_only=True):
     evidence: str | None
 
 
-class TaskRow(Answer, frozen=True, kw_only=True):
-    """One task and how it stands."""
+class TaskResult(Answer, frozen=True, kw_only=True):
+    """One task: its verdict, or why it has none."""
 
     number: int
     key: str
     domain: str
     state: TaskState
-    score: float | None
+    score: float | None  # of its verdict, 0 to 1
     success: bool | None
     steps: int | None
     metrics: JsonObject | None
-    duration_s: float | None
+    duration_s: float | None  # of the attempt that decided it
     attempts: int
     worker: str | None
-    failure: TaskFailure | None
-    reason: str | None
+    failure: TaskFailure | None  # where it has no verdict
+    reason: str | None  # why it failed or is held
 
 
 class Summary(Answer, frozen=True, kw_only=True):
@@ -207,5 +207,5 @@ class Summary(Answer, frozen=True, kw_only=True):
     repeats: RepeatSummary | None
     study: StudyFound | None  # of a study, which has no scores
     plan: Plan | None  # that the run follows, with what it took beside it
-    results: list[TaskRow] | None  # null where only sums were asked for
+    results: list[TaskResult] | None  # null where only sums were asked for
     imported: bool = False  # made of the results of another program: its tasks cannot be run here

@@ -13,9 +13,9 @@ import anyio.to_thread
 from evalfleet import config
 from evalfleet.answers.attempts import ArtifactFile as Artifact
 from evalfleet.answers.comparison import Comparison
-from evalfleet.answers.runs import RunRow, TaskResult
+from evalfleet.answers.runs import RunRow
 from evalfleet.answers.server import Exported
-from evalfleet.answers.summary import Summary
+from evalfleet.answers.summary import Summary, TaskResult
 from evalfleet.api.tasks import Folder
 from evalfleet.api.twins import in_own_loop, in_thread
 from evalfleet.daemon.alerts.beside import alerts_beside

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import click
-
-if TYPE_CHECKING:
-    from click.formatting import HelpFormatter
+from click.formatting import HelpFormatter
 
 
 class _Commands(Mapping[str, click.Command]):

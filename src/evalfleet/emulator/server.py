@@ -8,7 +8,7 @@ import ssl
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import anyio
 from aiohttp import web
@@ -18,13 +18,11 @@ from evalfleet.emulator import app, tls, work_folder
 from evalfleet.emulator.arm.access.identity import CLIENT, TENANT
 from evalfleet.emulator.clock import Clock
 from evalfleet.emulator.context import Addresses, EmulatorContext
+from evalfleet.emulator.docker.daemon import Dockerd
+from evalfleet.emulator.machines.guests import Guests
+from evalfleet.emulator.machines.machines import Machines
 from evalfleet.emulator.scenario import Eviction, Scenario
 from evalfleet.errors import InputError
-
-if TYPE_CHECKING:
-    from evalfleet.emulator.docker.daemon import Dockerd
-    from evalfleet.emulator.machines.guests import Guests
-    from evalfleet.emulator.machines.machines import Machines
 
 LOOPBACK = "127.0.0.1"
 

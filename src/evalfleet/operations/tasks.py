@@ -8,9 +8,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalfleet.answers.runs import TaskResult
+from evalfleet.answers.summary import TaskResult
 from evalfleet.errors import InputError
-from evalfleet.model import Run, Task, TaskState
+from evalfleet.model import Run, TaskState
+from evalfleet.report.summary import task_result
 from evalfleet.store.reader import StoreReader
 from evalfleet.validation import sentence, suggestion
 
@@ -26,12 +27,12 @@ class TaskFilter(Struct, frozen=True, kw_only=True):
     sort: str = "number"  # a word of SORTS, with "-" before it for the reverse
 
 
-SORTS: dict[str, Callable[[Task], Any]] = {
+SORTS: dict[str, Callable[[TaskResult], Any]] = {
     "number": lambda task: task.number,
     "key": lambda task: task.key,
-    "domain": lambda task: (task.spec.domain, task.number),
+    "domain": lambda task: (task.domain, task.number),
     "state": lambda task: (task.state, task.number),
-    "score": lambda task: (-1.0 if task.verdict is None else task.verdict.score, task.number),
+    "score": lambda task: (-1.0 if task.score is None else task.score, task.number),
     "duration": lambda task: (task.duration_s or 0.0, task.number),
     "attempts": lambda task: (task.attempts, task.number),
 }
@@ -51,22 +52,14 @@ def task_filter(
     return TaskFilter(states=tuple(chosen), domain=domain, sort=sort)
 
 
-def list_tasks(store: StoreReader, run: Run, wanted: TaskFilter | None = None) -> list[TaskResult]:
+def list_tasks(store: StoreReader, run: Run, wanted: TaskFilter) -> list[TaskResult]:
     """The tasks that match, as they stand now."""
-    wanted = wanted or TaskFilter()
     with store.snapshot():
-        found = [task for task in store.tasks.all(run.id) if _matches(task, wanted)]
-    found.sort(key=SORTS[wanted.sort.removeprefix("-")], reverse=wanted.sort.startswith("-"))
-    return [result_of(task) for task in found]
+        found = [task for task in map(task_result, store.tasks.result_rows(run.id)) if _matches(task, wanted)]
+    return sorted(found, key=SORTS[wanted.sort.removeprefix("-")], reverse=wanted.sort.startswith("-"))
 
 
-def _matches(task: Task, wanted: TaskFilter) -> bool:
+def _matches(task: TaskResult, wanted: TaskFilter) -> bool:
     return (not wanted.states or task.state in wanted.states) and (
-        wanted.domain is None or fnmatchcase(task.spec.domain, wanted.domain)
+        wanted.domain is None or fnmatchcase(task.domain, wanted.domain)
     )
-
-
-def result_of(task: Task) -> TaskResult:
-    """The state of a stored task."""
-    failure = None if task.verdict else task.failure
-    return TaskResult.copy_of(task, task.verdict, domain=task.spec.domain, failure=failure)

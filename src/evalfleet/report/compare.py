@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 
 from evalfleet.answers import comparison as answers
-from evalfleet.answers.summary import Summary, TaskCounts, TaskRow
+from evalfleet.answers.summary import Summary, TaskCounts, TaskResult
 from evalfleet.core.statistics import comparison as core
 from evalfleet.core.statistics import scores as stats
 from evalfleet.errors import InputError
@@ -147,11 +147,11 @@ def _limit(found: core.Comparison) -> str:
     return f"{said} (if {found.least.discordance * 100:.0f}% of them would differ)" if found.least.assumed else said
 
 
-def _by_key(summary: Summary) -> dict[str, TaskRow]:
+def _by_key(summary: Summary) -> dict[str, TaskResult]:
     return {result.key: result for result in summary.results or ()}
 
 
-def _counts(result: TaskRow) -> bool:
+def _counts(result: TaskResult) -> bool:
     return result.state in _COUNTS
 
 
@@ -204,7 +204,7 @@ def _warnings(
     return warnings
 
 
-def _pair(a: TaskRow, b: TaskRow, episode: JsonObject | None) -> core.Pair:
+def _pair(a: TaskResult, b: TaskResult, episode: JsonObject | None) -> core.Pair:
     return core.Pair(
         key=a.key,
         domain=a.domain,
@@ -217,7 +217,7 @@ def _pair(a: TaskRow, b: TaskRow, episode: JsonObject | None) -> core.Pair:
 
 
 def _side(
-    summary: Summary, tasks: Mapping[str, TaskRow], keys: Sequence[str], counted: Sequence[str], score: float | None
+    summary: Summary, tasks: Mapping[str, TaskResult], keys: Sequence[str], counted: Sequence[str], score: float | None
 ) -> answers.Side:
     common, paired = [tasks[key] for key in keys], [tasks[key] for key in counted]
     verdicts = [result.score or 0.0 for result in common if result.state == "done"]
@@ -290,7 +290,7 @@ def _by_domain(pairs: Sequence[core.Pair]) -> dict[str, answers.DomainDifference
     }
 
 
-def _flip(pair: core.Pair, tasks_a: Mapping[str, TaskRow], tasks_b: Mapping[str, TaskRow]) -> answers.Flip:
+def _flip(pair: core.Pair, tasks_a: Mapping[str, TaskResult], tasks_b: Mapping[str, TaskResult]) -> answers.Flip:
     return answers.Flip.copy_of(
         pair,
         number_a=tasks_a[pair.key].number,
@@ -299,13 +299,13 @@ def _flip(pair: core.Pair, tasks_a: Mapping[str, TaskRow], tasks_b: Mapping[str,
     )
 
 
-def _left_out(a: TaskRow, b: TaskRow, different: answers.UnlikeTask | None) -> answers.LeftOut:
+def _left_out(a: TaskResult, b: TaskResult, different: answers.UnlikeTask | None) -> answers.LeftOut:
     reasons = [_differs(different)] if different is not None else []
     reasons += [_reason(result, name) for name, result in (("A", a), ("B", b)) if not _counts(result)]
     return answers.LeftOut(key=a.key, state_a=a.state, state_b=b.state, reason="; ".join(reasons))
 
 
-def _reason(result: TaskRow, name: str) -> str:
+def _reason(result: TaskResult, name: str) -> str:
     state = result.state
     said = f"not finished in {name} ({state})" if state in _UNFINISHED else f"{state} in {name}"
     return f"{said}: {result.reason}" if result.reason else said

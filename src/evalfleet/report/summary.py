@@ -81,7 +81,7 @@ def summarise(store: StoreReader, run: Run, *, results: bool = True) -> answers.
         if run.policy.study is not None:
             summary = _as_study(summary, store, run)
         if results:
-            summary = replace(summary, results=[task_row(row) for row in store.tasks.result_rows(run.id)])
+            summary = replace(summary, results=[task_result(row) for row in store.tasks.result_rows(run.id)])
     return summary
 
 
@@ -291,13 +291,13 @@ def _domain(rows: list[Row]) -> answers.DomainSummary:
     )
 
 
-def task_row(row: Row) -> answers.TaskRow:
+def task_result(row: Row) -> answers.TaskResult:
     """One of `results`."""
     state = row["state"]
     failure = None
     if row["kind"] is not None and state != "done":
         failure = answers.TaskFailure(kind=row["kind"], blame=row["blame"], evidence=row["evidence"])
-    return answers.TaskRow(
+    return answers.TaskResult(
         number=row["number"],
         key=row["key"],
         domain=row["domain"],

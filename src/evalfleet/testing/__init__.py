@@ -1,1 +1,1 @@
-"""Contracts for those who write a backend, cloud, benchmark, agent, environment, strategy or database of their own. Needs pytest."""
+"""Contracts for those who write a backend, cloud, benchmark, agent, environment or database of their own. Needs pytest."""

@@ -19,7 +19,7 @@ from evalfleet.report.compare import compare as compared
 from evalfleet.report.live import WorkerLine, live_state, natural
 from evalfleet.report.repeats import bounds
 from evalfleet.report.run_row import open_breaker, outlook, problems, run_row
-from evalfleet.report.summary import covered, summarise, task_row
+from evalfleet.report.summary import covered, summarise, task_result
 from evalfleet.report.timeline import look_of
 from evalfleet.store.reader import StoreReader
 
@@ -116,7 +116,7 @@ def tasks(store: StoreReader, text: str, page: Page, choice: Choice) -> answers.
         key=choice.key,
         search=choice.search,
     )
-    return answers.TaskPage(tasks=[task_row(row) for row in rows], next=_next(rows, page, "number"))
+    return answers.TaskPage(tasks=[task_result(row) for row in rows], next=_next(rows, page, "number"))
 
 
 def grid(store: StoreReader, text: str) -> answers.TaskGrid:

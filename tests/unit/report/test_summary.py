@@ -9,7 +9,7 @@ from msgspec import json, to_builtins
 from msgspec.structs import replace
 from tests.support.report_builders import RunBuilder, mixed_run
 
-from evalfleet.answers.summary import Summary, TaskRow
+from evalfleet.answers.summary import Summary, TaskResult
 from evalfleet.model import Blame, Kind, Policy, RunState, TaskState
 from evalfleet.report.summary import accepted, exit_code, summarise
 from evalfleet.report.terminal.lines import paint
@@ -28,7 +28,7 @@ def mixed(home: Path):
     builder.close()
 
 
-def results_of(builder: RunBuilder) -> list[TaskRow]:
+def results_of(builder: RunBuilder) -> list[TaskResult]:
     return summarise(builder.store, builder.run).results or []
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.contract.strategies import MIXED, OBJECTIVE, asked, ended, points
 
-from evalfleet.testing.strategy_contract import MIXED, OBJECTIVE, asked, ended, points
 from evalfleet.tune.objective import objective_of
 from evalfleet.tune.ranking import best, contenders
 from evalfleet.tune.space import Space, identity, space_of

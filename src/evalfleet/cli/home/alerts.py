@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 from msgspec import convert
 
+from evalfleet import config
 from evalfleet.answers.alerts import Alert, AlertChannel, AlertList, AlertRule, ChannelTest, ChannelTests
 from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option
-
-if TYPE_CHECKING:
-    from evalfleet.config import Settings
+from evalfleet.config import Settings
+from evalfleet.errors import InputError, Refused
+from evalfleet.report import text
+from evalfleet.report.reader import opened
+from evalfleet.report.terminal import events
 
 _SHOWN = 20
 
@@ -30,8 +31,6 @@ def command(run: str | None, limit: int, firing: bool, as_json: bool, home: str 
 
     Live controllers and `evalfleet serve` watch the rules and send alerts to the channels under [alerts]; see docs/howto/be-told.md.
     """
-    from evalfleet import config
-
     settings = config.load(home)
     if run == "test":
         return _test(settings, as_json=as_json)
@@ -40,7 +39,6 @@ def command(run: str | None, limit: int, firing: bool, as_json: bool, home: str 
 
 def _test(settings: Settings, *, as_json: bool) -> int:
     from evalfleet.daemon.alerts.channels import ChannelSender, trial
-    from evalfleet.errors import InputError, Refused
 
     sender = ChannelSender(settings.alerts)
     if not sender.channels:
@@ -57,7 +55,6 @@ def _test(settings: Settings, *, as_json: bool) -> int:
 
 def _list(settings: Settings, run: str | None, limit: int, *, firing: bool, as_json: bool) -> int:
     from evalfleet.daemon.alerts import state as alerts
-    from evalfleet.report.reader import opened
 
     rules = convert(alerts.rules(settings.alerts), list[AlertRule])
     with opened(settings.home) as store:
@@ -86,9 +83,6 @@ def _list(settings: Settings, run: str | None, limit: int, *, firing: bool, as_j
 
 
 def _line(alert: Alert) -> str:
-    from evalfleet.report import text
-    from evalfleet.report.terminal import events
-
     state = "firing" if alert.state == "firing" else "over"
     at = events.clock(alert.fired_at, date=True)
     return f"{at}  {state:<6}  {alert.severity:<8}  {text.printable(alert.message)}"

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from evalfleet import config
 from evalfleet.answers.home import Health
 from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import adopt_option, home_option, json_option
+from evalfleet.errors import ConfigError
+from evalfleet.report import text
+from evalfleet.report.terminal.lines import Span, Style, columns, line, wrap
 
 if TYPE_CHECKING:
     from evalfleet.cli.home.shared.doctor_checks import Check
@@ -76,11 +81,7 @@ def _answered(settings: Settings, found: list[Check], done: list[str] | None, *,
 
 def _settings(home: str | None) -> tuple[Settings, list[Check]]:
     """The settings; where they cannot be read, the defaults and the reason."""
-    from pathlib import Path
-
-    from evalfleet import config
     from evalfleet.cli.home.shared.doctor_checks import problem
-    from evalfleet.errors import ConfigError
 
     try:
         return config.load(home), []
@@ -91,9 +92,6 @@ def _settings(home: str | None) -> tuple[Settings, list[Check]]:
 
 
 def _shown(checks: list[Check], done: list[str] | None) -> list[Line]:
-    from evalfleet.report import text
-    from evalfleet.report.terminal.lines import Span, Style, columns, line, wrap
-
     width = columns()
     styles = {"ok": Style.GOOD, "warning": Style.WARN, "problem": Style.BAD}
     names = max(len(check.name) for check in checks)

@@ -8,9 +8,15 @@ import click
 from msgspec import convert
 from msgspec.structs import asdict
 
+from evalfleet import config
 from evalfleet.answers.home import NewToken, RevokedToken, TokenList, TokenRow
 from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option
+from evalfleet.errors import InputError
+from evalfleet.model import Role
+from evalfleet.report import text
+from evalfleet.report.reader import opened
+from evalfleet.store.open import open_store
 
 
 @click.group("token")
@@ -28,14 +34,9 @@ def command() -> None:
 @home_option
 def new(name: str, role: str, days: float | None, as_json: bool, home: str | None) -> None:
     """Create a token and print it once; only its digest is stored. An operator can run programs on this machine."""
-    from evalfleet import config
-    from evalfleet.errors import InputError
-    from evalfleet.model import Role
-    from evalfleet.report.text import printable
-    from evalfleet.store.open import open_store
     from evalfleet.web.security import tokens
 
-    if not name or printable(name) != name or len(name) > 100:
+    if not name or text.printable(name) != name or len(name) > 100:
         raise InputError(f"{name!r} cannot name a token; use up to 100 printable characters")
     if name == tokens.START_NAME:
         raise InputError(f"{name!r} is the name of the tokens that `evalfleet serve` makes; choose another")
@@ -54,10 +55,6 @@ def new(name: str, role: str, days: float | None, as_json: bool, home: str | Non
 @home_option
 def list_(as_json: bool, home: str | None) -> None:
     """List the tokens, without their secrets."""
-    from evalfleet import config
-    from evalfleet.report import text
-    from evalfleet.report.reader import opened
-
     with opened(config.load(home).home) as store:
         rows = convert(store.tokens.all() if store is not None else [], list[TokenRow], from_attributes=True)
         now = store.now() if store is not None else 0.0
@@ -77,9 +74,6 @@ def list_(as_json: bool, home: str | None) -> None:
 @home_option
 def revoke(token: str, as_json: bool, home: str | None) -> None:
     """Revoke a token. It stops working within a few seconds, also in open pages."""
-    from evalfleet import config
-    from evalfleet.store.open import open_store
-
     with closing(open_store(config.load(home).home)) as store:
         gone = store.tokens.revoke(token)
     if as_json:

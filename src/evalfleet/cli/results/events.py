@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from fnmatch import fnmatchcase
+from pathlib import Path
 
 import click
+from msgspec import to_builtins
 
+from evalfleet import config
 from evalfleet.cli.shared.options import home_option, json_option, run_argument
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from evalfleet.model import Event
-    from evalfleet.report.terminal.lines import Line
-    from evalfleet.store.reader import StoreReader
+from evalfleet.errors import NotFound
+from evalfleet.model import Event
+from evalfleet.report.reader import opened, opened_run
+from evalfleet.report.terminal import events as feed
+from evalfleet.report.terminal import lines
+from evalfleet.report.terminal.events import event_row
+from evalfleet.report.terminal.lines import Line, Span, Style, line
+from evalfleet.store.reader import StoreReader
 
 _PAGE = 1000
 _POLL_S = 0.1
@@ -33,10 +39,6 @@ _POOL = "pool:"
 @home_option
 def command(run: str, follow: bool, pattern: str, key: str | None, after: int, as_json: bool, home: str | None) -> None:
     """Print the numbered events of a run, or of a pool as pool:NAME, oldest first. With --json one object per line."""
-    from fnmatch import fnmatchcase
-
-    from evalfleet import config
-
     settings = config.load(home)
     with _opened(settings.home, run) as (store, subject):
         if key is not None:
@@ -53,9 +55,6 @@ def command(run: str, follow: bool, pattern: str, key: str | None, after: int, a
 @contextmanager
 def _opened(home: Path, text: str) -> Generator[tuple[StoreReader, str]]:
     """A reader, and the owner of the events: the id of a run, or `pool:NAME`, also of a deleted pool."""
-    from evalfleet.errors import NotFound
-    from evalfleet.report.reader import opened, opened_run
-
     if not text.startswith(_POOL):
         with opened_run(home, text) as (store, run):
             yield store, run.id
@@ -88,13 +87,6 @@ def _pages(store: StoreReader, subject: str, after: int, *, follow: bool) -> Ite
 
 
 def _json_printer() -> Callable[[list[Event]], None]:
-    import json
-    import sys
-
-    from msgspec import to_builtins
-
-    from evalfleet.report.terminal.events import event_row
-
     def show(events: list[Event]) -> None:
         for event in events:
             sys.stdout.write(json.dumps(to_builtins(event_row(event))) + "\n")
@@ -104,8 +96,6 @@ def _json_printer() -> Callable[[list[Event]], None]:
 
 
 def _line_printer(colour: str) -> Callable[[list[Event]], None]:
-    from evalfleet.report.terminal import lines
-
     def show(events: list[Event]) -> None:
         lines.write(map(_line, events), colour=colour)
 
@@ -113,11 +103,7 @@ def _line_printer(colour: str) -> Callable[[list[Event]], None]:
 
 
 def _line(event: Event) -> Line:
-    import json
-
     from evalfleet.report import text
-    from evalfleet.report.terminal import events as feed
-    from evalfleet.report.terminal.lines import Span, Style, line
 
     data = " ".join(f"{name}={json.dumps(value)}" for name, value in event.data.items() if value is not None)
     task = "" if event.task is None else text.printable(event.task)

@@ -6,18 +6,19 @@ import codecs
 import re
 import sys
 import time
-from typing import TYPE_CHECKING
 
 import click
 
+from evalfleet import config
 from evalfleet.answers.attempts import AttemptLog
 from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option, run_required
+from evalfleet.errors import NotFound
+from evalfleet.layout import Home
+from evalfleet.model import Attempt, Run
 from evalfleet.operations.attempt_files import STREAMS, Tail, find_attempt
-
-if TYPE_CHECKING:
-    from evalfleet.model import Attempt, Run
-    from evalfleet.store.reader import StoreReader
+from evalfleet.report.reader import opened_run
+from evalfleet.store.reader import StoreReader
 
 _POLL_S = 0.1
 _OPERATING = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
@@ -43,10 +44,6 @@ def command(
     On a terminal, control codes other than colours are printed, not executed. With --json one object; with
     --json and -f one object per piece.
     """
-    from evalfleet import config
-    from evalfleet.layout import Home
-    from evalfleet.report.reader import opened_run
-
     settings = config.load(home)
     with opened_run(settings.home, run) as (store, found):
         place = Home(settings.home)
@@ -71,8 +68,6 @@ def command(
 
 def _attempt(store: StoreReader, run: Run, key: str, number: int | None, *, wait: bool) -> Attempt:
     """The named attempt. With `wait`, waits for one that does not exist yet while the run goes on."""
-    from evalfleet.errors import NotFound
-
     store.tasks.get(run.id, key)  # one that does not exist is not waited for
     while True:
         try:

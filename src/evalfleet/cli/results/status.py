@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
+from evalfleet import config
+from evalfleet.answers.runs import RunList, RunRow, RunStatus, Worker
 from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option
+from evalfleet.config import Settings
 from evalfleet.model import RunState
-
-if TYPE_CHECKING:
-    from evalfleet.answers.runs import RunRow, Worker
-    from evalfleet.config import Settings
-    from evalfleet.model import Run
-    from evalfleet.report.live import WorkerLine
-    from evalfleet.report.terminal.lines import Line, Span
-    from evalfleet.store.reader import StoreReader
+from evalfleet.operations.runs import list_runs
+from evalfleet.report import live, text
+from evalfleet.report.reader import opened_run
+from evalfleet.report.terminal import lines
+from evalfleet.report.terminal.lines import STATE_STYLES, Column, Line, Span, Style, columns, line, table, wrap
 
 _SHOWN = 20
 _STATES = [str(state) for state in RunState]
@@ -39,8 +37,6 @@ def command(
     run: str | None, limit: int, states: tuple[str, ...], search: str | None, as_json: bool, home: str | None
 ) -> None:
     """List runs, newest first, or show one run: progress, workers, and what it is waiting for."""
-    from evalfleet import config
-
     settings = config.load(home)
     if run is None:
         _list_runs(settings, limit, states, search, as_json=as_json)
@@ -49,27 +45,19 @@ def command(
 
 
 def _list_runs(settings: Settings, limit: int, states: tuple[str, ...], search: str | None, *, as_json: bool) -> None:
-    from evalfleet.operations.runs import list_runs
-    from evalfleet.report.terminal import lines
-    from evalfleet.report.text import printable
-
     found = list_runs(settings.home, limit=limit, states=states, search=search)
     if as_json:
-        from evalfleet.answers.runs import RunList
-
         print_document(RunList(runs=found.runs))
     elif found.runs:
         lines.write(_table(found.runs, found.now), colour=settings.colour)
     elif states or search:
         click.echo("no run matches")
     else:
-        click.echo(f"No runs in {printable(str(settings.home))} yet. Start one with `evalfleet run TASKS.toml`.")
+        click.echo(f"No runs in {text.printable(str(settings.home))} yet. Start one with `evalfleet run TASKS.toml`.")
 
 
 def _table(runs: list[RunRow], now: float) -> list[Line]:
-    from evalfleet.report import text
     from evalfleet.report.studies.found import found_short
-    from evalfleet.report.terminal.lines import STATE_STYLES, Column, Span, Style, columns, line, table, wrap
 
     heads = [
         Column("run"),
@@ -112,9 +100,6 @@ def _table(runs: list[RunRow], now: float) -> list[Line]:
 
 
 def _passed(run: RunRow) -> Span:
-    from evalfleet.report import text
-    from evalfleet.report.terminal.lines import Span, Style
-
     passed = run.scores.passed
     if run.study is not None:  # a trial is measured, not passed
         return Span(text.NONE, Style.FAINT)
@@ -122,19 +107,15 @@ def _passed(run: RunRow) -> Span:
 
 
 def _show_run(settings: Settings, name: str, *, as_json: bool) -> None:
-    from evalfleet.report.reader import opened_run
     from evalfleet.report.summary import summarise
-    from evalfleet.report.terminal import lines
     from evalfleet.report.terminal.summary import overview
 
     with opened_run(settings.home, name) as (store, run):
         summary = summarise(store, run, results=False)
         over = summary.state.is_over
-        workers = () if over else _workers(store, run)
+        workers = () if over else live.workers(store, run)
         driven = not over and store.runs.driver(run.id) is not None
     if as_json:
-        from evalfleet.answers.runs import RunStatus
-
         print_document(RunStatus.copy_of(summary, driven=driven, workers=[_worker(one) for one in workers]))
         return
     shown = overview(summary, lines.columns(), driven=driven, options=settings.home_option)
@@ -146,13 +127,5 @@ def _show_run(settings: Settings, name: str, *, as_json: bool) -> None:
     lines.write(shown, colour=settings.colour)
 
 
-def _workers(store: StoreReader, run: Run) -> tuple[WorkerLine, ...]:
-    from evalfleet.report import live
-
-    return live.workers(store, run)
-
-
-def _worker(one: WorkerLine) -> Worker:
-    from evalfleet.answers.runs import Worker
-
+def _worker(one: live.WorkerLine) -> Worker:
     return Worker.copy_of(one, state=str(one.state), task=one.key)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from evalfleet.answers.runs import TaskList, TaskResult
+from evalfleet import config
+from evalfleet.answers.runs import TaskList
+from evalfleet.answers.summary import TaskResult
 from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option, run_argument
 from evalfleet.model import TaskState
-from evalfleet.operations.tasks import SORTS
-
-if TYPE_CHECKING:
-    from evalfleet.report.terminal.lines import Line, Span
+from evalfleet.operations.tasks import SORTS, list_tasks, task_filter
+from evalfleet.report import text
+from evalfleet.report.reader import opened_run
+from evalfleet.report.terminal import lines
+from evalfleet.report.terminal.lines import UNCUT, Column, Line, Span, Style, line, table, wrap
+from evalfleet.report.text import verdict
 
 _STATES = [str(state) for state in TaskState]
 _SORTS = [word for sort in SORTS for word in (sort, f"-{sort}")]
@@ -44,11 +48,6 @@ def command(
 
     `evalfleet logs RUN KEY` prints what a task wrote. With --json `tasks`, each as one of `results` in `evalfleet report --json`.
     """
-    from evalfleet import config
-    from evalfleet.operations.tasks import list_tasks, task_filter
-    from evalfleet.report.reader import opened_run
-    from evalfleet.report.terminal import lines
-
     settings = config.load(home)
     wanted = task_filter(states=states, failed=failed, domain=domain, sort=sort)
     with opened_run(settings.home, run) as (store, found):
@@ -63,9 +62,6 @@ def command(
 
 def _table(tasks: list[TaskResult], width: int) -> list[Line]:
     """A row per task. On a terminal the reason is on lines of its own below the row; elsewhere it is the last column."""
-    from evalfleet.report import text
-    from evalfleet.report.terminal.lines import UNCUT, Column, Span, Style, line, table, wrap
-
     reasons = [text.printable(task.reason or "") for task in tasks]
     rows = [_row(task) for task in tasks]
     if width >= UNCUT:
@@ -86,8 +82,6 @@ def _table(tasks: list[TaskResult], width: int) -> list[Line]:
 
 
 def _columns(key: int | None, domain: int | None) -> list[Any]:
-    from evalfleet.report.terminal.lines import Column
-
     return [
         Column("task", most=key),
         Column("result"),
@@ -98,9 +92,6 @@ def _columns(key: int | None, domain: int | None) -> list[Any]:
 
 
 def _row(task: TaskResult) -> list[Span]:
-    from evalfleet.report import text
-    from evalfleet.report.terminal.lines import Span, Style
-
     words, style = _result(task)
     return [
         Span(text.printable(task.key), Style.STRONG),
@@ -113,9 +104,6 @@ def _row(task: TaskResult) -> list[Span]:
 
 def _result(task: TaskResult) -> tuple[str, Any]:
     """The verdict where there is one, else the state."""
-    from evalfleet.report.terminal.lines import Style
-    from evalfleet.report.text import verdict
-
     if task.score is None:
         styles = {TaskState.FAILED: Style.BAD, TaskState.HELD: Style.WARN, TaskState.RUNNING: Style.NAME}
         return str(task.state), styles.get(task.state, Style.FAINT)

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import click
 
+from evalfleet import config
 from evalfleet.cli.shared.options import home_option, json_option, run_argument
 from evalfleet.cli.shared.thresholds import Thresholds, threshold_options
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from evalfleet.config import Settings
-    from evalfleet.model import Run
-    from evalfleet.store.reader import StoreReader
+from evalfleet.config import Settings, is_terminal
+from evalfleet.model import Run
+from evalfleet.report.reader import opened_run
+from evalfleet.store.reader import StoreReader
 
 UNDRIVEN = 3
 _POLL_S = 0.1
@@ -38,9 +36,7 @@ def command(run: str, thresholds: Thresholds, verbose: bool, as_json: bool, home
     printed, at the end. Exit codes: 0 enough tasks count; 1 too few do, the valid score is below --min-score, or
     cancelled; 3 paused, or no controller drives the run; 130 interrupted. Interrupting `watch` does not affect the run.
     """
-    from evalfleet import config
     from evalfleet.cli.shared.drive import Show, report
-    from evalfleet.report.reader import opened_run
 
     settings = config.load(home)
     with opened_run(settings.home, run) as (store, found):
@@ -55,8 +51,6 @@ def command(run: str, thresholds: Thresholds, verbose: bool, as_json: bool, home
 
 def _follow(store: StoreReader, run: Run, settings: Settings, *, verbose: bool, quiet: bool) -> bool:
     """Show the run until it is over; returns whether it really ended, rather than lost its controller."""
-    from evalfleet.config import is_terminal
-
     ending = Ending(store.runs.driver)
     if quiet:
         return _tick(store, run, ending, lambda: None)

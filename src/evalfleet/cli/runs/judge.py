@@ -6,14 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from evalfleet import config
 from evalfleet.answers.attempts import JudgedAttempt, JudgedRun, Judgement, TaskMove
 from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option, run_argument
+from evalfleet.core.failures.kinds import JUDGE_VERSION
+from evalfleet.model import Failure, Verdict
+from evalfleet.report import text
+from evalfleet.report.terminal import lines
+from evalfleet.report.terminal.lines import Column, Span, Style, columns, line, table
 
 if TYPE_CHECKING:
     from evalfleet.model import Outcome
     from evalfleet.operations.rejudge import Change, Rejudged
-    from evalfleet.report.terminal.lines import Line, Span
+    from evalfleet.report.terminal.lines import Line
 
 _NONE = "-"
 
@@ -29,7 +35,6 @@ def command(run: str, dry_run: bool, as_json: bool, home: str | None) -> None:
     Nothing is run, and verdicts stay as they are. Tasks move between failed and held where the blame of the attempt that
     decided them moves to or from the task. A run that is being driven is refused (exit code 3).
     """
-    from evalfleet import config
     from evalfleet.operations.rejudge import judge_run
 
     settings = config.load(home)
@@ -38,15 +43,10 @@ def command(run: str, dry_run: bool, as_json: bool, home: str | None) -> None:
         print_document(_answer(judged, dry_run=dry_run))
         return
 
-    from evalfleet.report.terminal import lines
-
     lines.write(_shown(judged, dry_run=dry_run), colour=settings.colour)
 
 
 def _answer(judged: Rejudged, *, dry_run: bool) -> JudgedRun:
-    from evalfleet.core.failures.kinds import JUDGE_VERSION
-    from evalfleet.model import Failure
-
     changes = [
         JudgedAttempt(
             key=change.key,
@@ -63,19 +63,12 @@ def _answer(judged: Rejudged, *, dry_run: bool) -> JudgedRun:
 
 
 def _judgement(judged: Any, outcome: Outcome | None) -> Judgement:
-    from evalfleet.model import Verdict
-
     if isinstance(judged, Verdict):
         return Judgement(outcome=outcome, score=judged.score, success=judged.success)
     return Judgement(outcome=outcome, kind=judged.kind, blame=judged.blame, evidence=judged.evidence)
 
 
 def _shown(judged: Rejudged, *, dry_run: bool) -> list[Line]:
-    from evalfleet.core.failures.kinds import JUDGE_VERSION
-    from evalfleet.model import Verdict
-    from evalfleet.report import text
-    from evalfleet.report.terminal.lines import Column, columns, line, table
-
     run, changes, tasks = judged.run, judged.changes, judged.tasks
     verdicts = sum(isinstance(change.judged, Verdict) for change in changes)
     done = "would change" if dry_run else "changed"
@@ -105,9 +98,6 @@ def _shown(judged: Rejudged, *, dry_run: bool) -> list[Line]:
 
 
 def _row(change: Change) -> list[Span]:
-    from evalfleet.report import text
-    from evalfleet.report.terminal.lines import Span, Style
-
     moved = change.move
     return [
         Span(text.printable(change.key), Style.STRONG),
@@ -119,8 +109,6 @@ def _row(change: Change) -> list[Span]:
 
 
 def _words(judged: Any, outcome: str | None) -> str:
-    from evalfleet.model import Verdict
-
     if isinstance(judged, Verdict):
         from evalfleet.report.text import verdict
 

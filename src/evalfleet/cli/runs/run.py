@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from evalfleet import config
 from evalfleet.cli.runs.shared.own_machines import Machines, machine_options, submit_as_planned, submit_on_own
 from evalfleet.cli.runs.shared.run_overrides import Overrides, override_options
 from evalfleet.cli.runs.shared.source import benchmark_options, submission_of
@@ -14,6 +15,8 @@ from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import budget_option, home_option, json_option
 from evalfleet.cli.shared.output import lasting
 from evalfleet.cli.shared.thresholds import Thresholds, threshold_options
+from evalfleet.report.text import count, printable
+from evalfleet.store.open import open_store
 
 if TYPE_CHECKING:
     from evalfleet.model import Run
@@ -72,14 +75,10 @@ def command(
     Exit codes: 0 enough tasks count; 1 too few do, the valid score is below --min-score, or cancelled; 2 bad usage or
     input; 3 paused; 130 interrupted, resumable.
     """
-    from contextlib import nullcontext
-
-    from evalfleet import config
     from evalfleet.cli.runs.shared.serve_beside import page_beside
     from evalfleet.cli.shared.drive import Show, drive_and_report
     from evalfleet.engine.controller import take
     from evalfleet.operations.submit import RunOptions, require_secrets, submit
-    from evalfleet.store.open import open_store
 
     if detach and thresholds.given:
         raise click.UsageError(
@@ -109,8 +108,6 @@ def command(
 
 def _tell(run: Run, answer: Submitted, *, detach: bool, as_json: bool) -> None:
     """What was submitted; of a run that is driven here a program gets the summary alone."""
-    from evalfleet.report.text import count, printable
-
     name, tasks = printable(run.name), count(answer.tasks, "task")
     if detach and as_json:
         print_document(answer)

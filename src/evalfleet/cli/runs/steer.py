@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
+from evalfleet import config
+from evalfleet.cli.runs.shared.steer import changed, changed_tasks
+from evalfleet.cli.shared.document import print_answer
 from evalfleet.cli.shared.options import (
     budget_option,
     home_option,
@@ -14,9 +15,10 @@ from evalfleet.cli.shared.options import (
     run_argument,
     run_required,
 )
-
-if TYPE_CHECKING:
-    from evalfleet.operations.steer import Amended, Pausing, Quarantine
+from evalfleet.model import RunState
+from evalfleet.operations import steer
+from evalfleet.operations.home import opened_for_writing
+from evalfleet.report.text import count, money
 
 _worker_argument = click.argument("worker", metavar="WORKER|HOST")
 _event_reason = click.option("--reason", metavar="TEXT", help="Reason; shown in the events.")
@@ -32,11 +34,8 @@ def pause(run: str, reason: str | None, as_json: bool, home: str | None) -> int:
 
     `evalfleet resume` continues it. Exit code 3 if the run is over or paused already.
     """
-    from evalfleet.cli.runs.shared.steer import changed
-    from evalfleet.operations import steer
-    from evalfleet.report.text import count
 
-    def told(answer: Pausing) -> str:
+    def told(answer: steer.Pausing) -> str:
         if answer.pausing:
             return f"run {answer.run} starts no more tasks, and is paused when {count(answer.pausing, 'attempt')} ended"
         return f"run {answer.run} is paused; `evalfleet resume {answer.run}` continues it"
@@ -55,14 +54,10 @@ def amend(run: str, workers: int | None, budget_usd: float | None, as_json: bool
 
     With fewer workers, tasks that run go on to their end. Of a study, --workers is the number of trials at a time.
     """
-    from evalfleet.cli.runs.shared.steer import changed
-    from evalfleet.operations import steer
-    from evalfleet.report.text import count, money
-
     if workers is None and budget_usd is None:
         raise click.UsageError("Give --workers, --budget or both.")
 
-    def told(answer: Amended) -> str:
+    def told(answer: steer.Amended) -> str:
         budget = "no budget" if answer.budget_usd is None else f"a budget of {money(answer.budget_usd)}"
         return f"run {answer.run} has {count(answer.workers, 'worker')} and {budget}"
 
@@ -86,12 +81,6 @@ def cancel(run: str, as_json: bool, home: str | None) -> int:
     """
     import anyio
 
-    from evalfleet import config
-    from evalfleet.cli.shared.document import print_answer
-    from evalfleet.model import RunState
-    from evalfleet.operations import steer
-    from evalfleet.operations.home import opened_for_writing
-
     settings = config.load(home)
     with opened_for_writing(settings.home, run) as (store, found):
         answer = anyio.run(steer.cancel, settings, store, found)
@@ -112,9 +101,6 @@ def hold(run: str, keys: tuple[str, ...], reason: str | None, as_json: bool, hom
     A waiting task is held at once; a running one when its attempt is over, unless that brings a verdict. `evalfleet
     release` lets them start again.
     """
-    from evalfleet.cli.runs.shared.steer import changed_tasks
-    from evalfleet.operations import steer
-
     return changed_tasks(
         home, run, lambda store, found: steer.hold(store, found, keys, reason=reason), keys, "held", as_json=as_json
     )
@@ -130,9 +116,6 @@ def release(run: str, keys: tuple[str, ...], as_json: bool, home: str | None) ->
 
     `evalfleet resume` drives them, where no controller does.
     """
-    from evalfleet.cli.runs.shared.steer import changed_tasks
-    from evalfleet.operations import steer
-
     hint = "`evalfleet resume {run}` drives the run"
     return changed_tasks(
         home, run, lambda store, found: steer.release(store, found, keys), keys, "released", as_json=as_json, hint=hint
@@ -150,11 +133,8 @@ def quarantine(run: str, worker: str, reason: str | None, as_json: bool, home: s
 
     Tasks that run there go on to their end. `evalfleet unquarantine` lets it work again. `evalfleet status RUN` names the workers.
     """
-    from evalfleet.cli.runs.shared.steer import changed
-    from evalfleet.operations.steer import quarantine
-
     return changed(
-        home, run, lambda store, found: quarantine(store, found, worker, reason=reason), _barred, as_json=as_json
+        home, run, lambda store, found: steer.quarantine(store, found, worker, reason=reason), _barred, as_json=as_json
     )
 
 
@@ -169,13 +149,14 @@ def unquarantine(run: str, worker: str, reason: str | None, as_json: bool, home:
 
     Exit code 3 if it is not in quarantine.
     """
-    from evalfleet.cli.runs.shared.steer import changed
-    from evalfleet.operations.steer import unquarantine
-
     return changed(
-        home, run, lambda store, found: unquarantine(store, found, worker, reason=reason), _barred, as_json=as_json
+        home,
+        run,
+        lambda store, found: steer.unquarantine(store, found, worker, reason=reason),
+        _barred,
+        as_json=as_json,
     )
 
 
-def _barred(answer: Quarantine) -> str:
+def _barred(answer: steer.Quarantine) -> str:
     return f"in quarantine for run {answer.run}: {', '.join(answer.workers) or 'nothing'}"

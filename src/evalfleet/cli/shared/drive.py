@@ -116,9 +116,9 @@ class Audience:
         run = self._reader.runs.get(self._run.id)
         if run.ended_at is not None and run.policy.study is None and self._home.run(run.id).is_dir():
             from evalfleet.report.exports.waa import write_aggregated
-            from evalfleet.report.summary import task_row
+            from evalfleet.report.summary import task_result
 
-            rows = [task_row(row) for row in self._reader.tasks.result_rows(run.id)]
+            rows = [task_result(row) for row in self._reader.tasks.result_rows(run.id)]
             write_aggregated(rows, self._home.run(run.id))
 
     def notice(self, text: str) -> None:

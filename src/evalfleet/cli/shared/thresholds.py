@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 from msgspec import Struct
 from msgspec.structs import replace
 
+from evalfleet.answers.summary import Summary
 from evalfleet.cli.shared.options import gathered
-
-if TYPE_CHECKING:
-    from evalfleet.answers.summary import Summary
-    from evalfleet.model import Run
+from evalfleet.model import Run
+from evalfleet.report.text import percent
 
 _HAIR = 1e-9  # 7 of 10 reach 0.7, whatever the last digit of a float says
 
@@ -47,7 +44,6 @@ class Thresholds(Struct, frozen=True, kw_only=True):
     def code(self, summary: Summary) -> int:
         """The exit code of a command that showed this summary. Prints missed thresholds to standard error."""
         from evalfleet.report.summary import BELOW, OK, exit_code
-        from evalfleet.report.text import percent
 
         valid = summary.scores.valid
         low = self.min_score is not None and (valid is None or valid < self.min_score - _HAIR)

@@ -10,11 +10,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TextIO
+from typing import Self, TextIO
 
 from evalfleet.answers.studies import StudyFacts
 from evalfleet.answers.summary import Summary
 from evalfleet.cli.shared.redraw import Redraw
+from evalfleet.config import Settings
 from evalfleet.model import Event, Run, TaskState
 from evalfleet.report.live import LiveState, live_state
 from evalfleet.report.terminal import lines
@@ -22,9 +23,6 @@ from evalfleet.report.terminal import summary as overview
 from evalfleet.report.terminal.events import Feed, settled_by
 from evalfleet.report.terminal.live import screen
 from evalfleet.store.reader import StoreReader
-
-if TYPE_CHECKING:
-    from evalfleet.config import Settings
 
 FRAME_S = 0.2
 READ_S = 1.0

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import csv
 import json
-from typing import TYPE_CHECKING
+import sys
 
 import click
+from msgspec import to_builtins
 
+from evalfleet import config
+from evalfleet.answers.studies import BestParameters, StudyFacts, StudyList
 from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option
 from evalfleet.cli.studies.shared.names import study_argument
-
-if TYPE_CHECKING:
-    from evalfleet.answers.studies import StudyFacts
+from evalfleet.cli.studies.shared.text import echo, summary_lines, trial_lines
+from evalfleet.errors import Refused
+from evalfleet.report.reader import opened
+from evalfleet.report.studies.study import NO_STUDY, as_flags, as_toml, opened_study, study_facts, study_rows
 
 
 @click.command("list")
@@ -20,12 +25,6 @@ if TYPE_CHECKING:
 @home_option
 def list_studies(as_json: bool, home: str | None) -> None:
     """List the studies, newest first, with progress and the best result so far."""
-    from evalfleet import config
-    from evalfleet.answers.studies import StudyList
-    from evalfleet.cli.studies.shared.text import echo, summary_lines
-    from evalfleet.report.reader import opened
-    from evalfleet.report.studies.study import NO_STUDY, study_rows
-
     with opened(config.load(home).home) as reader:
         found = [] if reader is None else study_rows(reader)
     if as_json:
@@ -43,8 +42,6 @@ def list_studies(as_json: bool, home: str | None) -> None:
 @home_option
 def show(study: str, as_json: bool, home: str | None) -> None:
     """Show a study: progress, the best result so far against the baseline, and every trial."""
-    from evalfleet.cli.studies.shared.text import echo, summary_lines, trial_lines
-
     facts = _facts(home, study)
     if as_json:
         print_document(facts)
@@ -63,10 +60,6 @@ def best(study: str, form: str, as_json: bool, home: str | None) -> None:
     As flags, true is a bare flag and false is left out. Exit code 3 if there is none yet. --format json prints
     the parameters alone, --json a document with them.
     """
-    from evalfleet.answers.studies import BestParameters
-    from evalfleet.errors import Refused
-    from evalfleet.report.studies.study import as_flags, as_toml
-
     facts = _facts(home, study)
     run, found = facts.run, facts.best
     if found is None:
@@ -85,11 +78,6 @@ def best(study: str, form: str, as_json: bool, home: str | None) -> None:
 @home_option
 def export(study: str, form: str, as_json: bool, home: str | None) -> None:
     """Write every trial with its parameters and metrics to standard output, one per line. --json is --format jsonl."""
-    import csv
-    import sys
-
-    from msgspec import to_builtins
-
     rows = _facts(home, study).trials
     if form == "jsonl" or as_json:
         for row in rows:
@@ -107,8 +95,5 @@ def export(study: str, form: str, as_json: bool, home: str | None) -> None:
 
 
 def _facts(home: str | None, study: str) -> StudyFacts:
-    from evalfleet import config
-    from evalfleet.report.studies.study import opened_study, study_facts
-
     with opened_study(config.load(home).home, study) as (reader, run):
         return study_facts(reader, run)

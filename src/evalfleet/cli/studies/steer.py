@@ -5,19 +5,16 @@ The controller of the study makes the change, or this command where none drives 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from evalfleet.cli.shared.document import print_answer
 from evalfleet.cli.shared.options import home_option, json_option
 from evalfleet.cli.shared.output import lasting
 from evalfleet.cli.studies.shared.names import study_argument, written_study
-
-if TYPE_CHECKING:
-    from evalfleet.model import Run
-    from evalfleet.operations.steer import Changed
-    from evalfleet.store.store import Store
+from evalfleet.model import Run
+from evalfleet.operations import steer, studies
+from evalfleet.operations.steer import Changed
+from evalfleet.store.store import Store
 
 
 @click.command("pause")
@@ -26,8 +23,6 @@ if TYPE_CHECKING:
 @home_option
 def pause(study: str, as_json: bool, home: str | None) -> int:
     """Start no more trials; running ones finish. `evalfleet study resume` continues it."""
-    from evalfleet.operations import steer
-
     with written_study(home, study) as (_, store, run):
         answer = steer.pause(store, run)
     print_answer(as_json, answer, "paused; trials that run go on to their end")
@@ -62,8 +57,6 @@ def resume(study: str, parallel: int | None, verbose: bool, as_json: bool, home:
 @home_option
 def add_trials(study: str, count: int, as_json: bool, home: str | None) -> int:
     """Add N trials to a study, also to one that is over. It continues from its results so far."""
-    from evalfleet.operations import studies
-
     with written_study(home, study) as (_, store, run):
         answer = studies.add_trials(store, run, count)
     _say(as_json, answer, f"{answer.trials} trials in all")
@@ -76,8 +69,6 @@ def add_trials(study: str, count: int, as_json: bool, home: str | None) -> int:
 @home_option
 def retry_failed(study: str, as_json: bool, home: str | None) -> int:
     """Give failed and held trials new attempts, with the same parameters."""
-    from evalfleet.operations import studies
-
     with written_study(home, study) as (_, store, run):
         answer = studies.retry_failed(store, run)
     _say(as_json, answer, f"tried again: {', '.join(answer.tasks) or 'nothing'}")
@@ -91,7 +82,6 @@ def _say(as_json: bool, answer: Changed, text: str) -> None:
 
 def _resume_driven(store: Store, run: Run, parallel: int | None, *, as_json: bool) -> int:
     """Ask the controller of a study to continue, with this many trials at a time."""
-    from evalfleet.operations import steer
     from evalfleet.report.text import count
 
     answer = steer.resume(store, run, workers=parallel)

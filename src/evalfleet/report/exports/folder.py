@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import json
 
 from evalfleet.answers.server import Exported
-from evalfleet.answers.summary import TaskRow
+from evalfleet.answers.summary import TaskResult
 from evalfleet.errors import InputError
 from evalfleet.layout import Home
 from evalfleet.model import Run
@@ -64,7 +64,7 @@ def write_json_lines(path: Path, objects: Any) -> None:
         file.writelines(json.encode(one) + b"\n" for one in objects)
 
 
-def error_of(result: TaskRow) -> str | None:
+def error_of(result: TaskResult) -> str | None:
     """Why a task has no verdict, in a line; None if it has one."""
     if result.state == "done":
         return None

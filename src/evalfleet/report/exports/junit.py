@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from xml.etree import ElementTree
 
-from evalfleet.answers.summary import TaskRow
+from evalfleet.answers.summary import TaskResult
 from evalfleet.report.exports.folder import error_of
 from evalfleet.report.exports.source import Source
 
@@ -17,7 +17,7 @@ _ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 def write(source: Source, folder: Path) -> list[str]:
     """Write junit.xml."""
-    domains: dict[str, list[TaskRow]] = {}
+    domains: dict[str, list[TaskResult]] = {}
     for result in source.results:
         domains.setdefault(result.domain, []).append(result)
     summary = source.summary
@@ -39,7 +39,7 @@ def legal(text: str) -> str:
     return _ILLEGAL.sub("", text)
 
 
-def ending(result: TaskRow) -> str | None:
+def ending(result: TaskResult) -> str | None:
     """`failure`: of the agent or task. `error`: of something else. `skipped`: not judged. None: it passed."""
     state, failure = result.state, result.failure
     if state == "done":
@@ -49,7 +49,7 @@ def ending(result: TaskRow) -> str | None:
     return "error" if state == "held" else "skipped"
 
 
-def _sums(results: Sequence[TaskRow]) -> dict[str, str]:
+def _sums(results: Sequence[TaskResult]) -> dict[str, str]:
     endings = [ending(result) for result in results]
     return {
         "tests": str(len(results)),
@@ -60,7 +60,7 @@ def _sums(results: Sequence[TaskRow]) -> dict[str, str]:
     }
 
 
-def _add(suite: ElementTree.Element, result: TaskRow) -> None:
+def _add(suite: ElementTree.Element, result: TaskResult) -> None:
     case = ElementTree.SubElement(
         suite,
         "testcase",

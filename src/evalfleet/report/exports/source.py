@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalfleet.answers.summary import Summary, TaskRow
+from evalfleet.answers.summary import Summary, TaskResult
 from evalfleet.hosts.attempt_files import files_inside, open_inside
 from evalfleet.layout import Home
 from evalfleet.model import Event, Run
@@ -27,7 +27,7 @@ class Source(Struct, frozen=True, kw_only=True):
     store: StoreReader
     home: Home
     summary: Summary  # without its results
-    results: list[TaskRow]  # as in the summary, in the order of submission
+    results: list[TaskResult]  # as in the summary, in the order of submission
     decided_by: dict[str, int]  # key -> number of the attempt that decided the task
     attempts: list[dict[str, Any]]  # the store's rows, with their task's `key`; by task and number
     last_event: int

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from evalfleet.answers.summary import TaskRow
+from evalfleet.answers.summary import TaskResult
 from evalfleet.report.exports.source import Source
 
 # What a spreadsheet takes for a formula, whoever wrote it.
@@ -50,7 +50,7 @@ def _write(path: Path, heads: tuple[str, ...], rows: Iterable[list[Any]]) -> Non
         writer.writerows([cell(value) for value in row] for row in rows)
 
 
-def _task(result: TaskRow, spent: dict[str, float]) -> list[Any]:
+def _task(result: TaskResult, spent: dict[str, float]) -> list[Any]:
     metrics = result.metrics
     return [
         *(getattr(result, name) for name in _TASK),

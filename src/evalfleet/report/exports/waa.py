@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from evalfleet.answers.summary import TaskRow
+from evalfleet.answers.summary import TaskResult
 from evalfleet.layout import task_folder_name
 from evalfleet.model import JsonObject
 from evalfleet.report import text
@@ -57,7 +57,7 @@ def write(source: Source, folder: Path) -> list[str]:
     return [f"{text.count(outside, 'task')} without a place in the result tree: no key like domain/id"]
 
 
-def write_aggregated(results: Iterable[TaskRow], folder: Path) -> None:
+def write_aggregated(results: Iterable[TaskResult], folder: Path) -> None:
     """Write aggregated_results.json alone, of a run that has ended."""
     write_json(folder / AGGREGATED, aggregated([_row(result, []) for result in results]))
 
@@ -68,7 +68,7 @@ def aggregated(tasks: Sequence[JsonObject]) -> JsonObject:
     return {"total_tasks": overall.pop("total"), **overall, "tasks": tasks, "by_domain": by_domain}
 
 
-def _place(result: TaskRow, tree: Path) -> Path | None:
+def _place(result: TaskResult, tree: Path) -> Path | None:
     """The task's folder in the tree; None if its key names none, or would lead elsewhere."""
     key: str = result.key
     domain, slash, name = key.partition("/")
@@ -80,7 +80,7 @@ def _place(result: TaskRow, tree: Path) -> Path | None:
     return tree / domain / name if _PLAIN.fullmatch(domain) and _PLAIN.fullmatch(name) else None
 
 
-def _task(source: Source, result: TaskRow, folder: Path, place: Path) -> JsonObject:
+def _task(source: Source, result: TaskResult, folder: Path, place: Path) -> JsonObject:
     """Write the task's own files, and return its row."""
     key, images = result.key, list[str]()
     if place.is_relative_to(_TREE):
@@ -94,7 +94,7 @@ def _task(source: Source, result: TaskRow, folder: Path, place: Path) -> JsonObj
     return _row(result, images)
 
 
-def _row(result: TaskRow, images: list[str]) -> JsonObject:
+def _row(result: TaskResult, images: list[str]) -> JsonObject:
     return {
         "task_id": result.key,
         "domain": result.domain,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from evalfleet.answers.base import Range
-from evalfleet.answers.summary import Summary, TaskCounts, TaskRow
+from evalfleet.answers.summary import Summary, TaskCounts, TaskResult
 from evalfleet.layout import task_folder_name
 from evalfleet.model import Run
 from evalfleet.report import text
@@ -317,7 +317,7 @@ def _footer(run: Run, now: float) -> str:
 
 
 def _data(
-    run: Run, results: Iterable[TaskRow], attempts: Iterable[dict[str, Any]], strips: Filmstrips
+    run: Run, results: Iterable[TaskResult], attempts: Iterable[dict[str, Any]], strips: Filmstrips
 ) -> dict[str, Any]:
     """The tasks and their attempts for the script, in short rows."""
     by_task: dict[int, list[list[Any]]] = {}

@@ -1,6 +1,6 @@
 """The interface of strategies: they propose the points to try next.
 
-Contract of every strategy (`evalfleet.testing.strategy_contract` tries it):
+Contract of every strategy (`tests.contract.strategies` tries it):
 
 - It keeps nothing between calls: all it knows are the trials that it is given, finished and open, with their numbers. So a
   controller that is killed takes nothing with it, and any number of trials may be open.

@@ -20,7 +20,7 @@ from evalfleet.hosts.local.backend import HOST as HERE
 from evalfleet.layout import Home
 from evalfleet.model import LIVE_ATTEMPT_STATES, Attempt, Run, Task
 from evalfleet.pools.kinds import registry
-from evalfleet.report.summary import task_row
+from evalfleet.report.summary import task_result
 from evalfleet.report.trajectory import film_of
 from evalfleet.store.reader import StoreReader
 
@@ -107,7 +107,7 @@ def task(store: StoreReader, home: Home, text: str, number: int) -> answers.Task
         last = place(store, home, run.id, number, attempts[-1].number)
         film = _shown_film(last, last.folder)
     return answers.TaskFacts.copy_of(
-        task_row(rows[0]),
+        task_result(rows[0]),
         found,
         spec=answers.ShownSpec.copy_of(found.spec, env=masked(found.spec.env)),
         instruction=_instruction(found.spec.payload, film),

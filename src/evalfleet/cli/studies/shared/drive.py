@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from evalfleet.answers.studies import StudyFacts
 from evalfleet.cli.shared.document import print_document
+from evalfleet.config import Settings
 from evalfleet.errors import RunOver
 from evalfleet.model import Run, RunState
-
-if TYPE_CHECKING:
-    from evalfleet.config import Settings
-    from evalfleet.store.store import Store
+from evalfleet.store.store import Store
 
 INTERRUPTED = 130
 _PAUSED = 3

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING
 
 import click
 
-if TYPE_CHECKING:
-    from evalfleet.config import Settings
-    from evalfleet.model import Run
-    from evalfleet.store.store import Store
+from evalfleet import config
+from evalfleet.config import Settings
+from evalfleet.errors import NotFound
+from evalfleet.model import Run
+from evalfleet.store.database.file import FILE
+from evalfleet.store.open import open_store
+from evalfleet.store.store import Store
 
 study_argument = click.argument("study", required=False, default="latest", metavar="[STUDY]")
 """Gives the command `study: str`: an id, a unique prefix of one, a name, or `latest`, which is the default."""
@@ -20,11 +22,7 @@ study_argument = click.argument("study", required=False, default="latest", metav
 @contextmanager
 def written_study(home: str | None, text: str) -> Generator[tuple[Settings, Store, Run]]:
     """The settings, a store that can be written to, and the study."""
-    from evalfleet import config
-    from evalfleet.errors import NotFound
     from evalfleet.report.studies.study import NO_STUDY, find_study
-    from evalfleet.store.database.file import FILE
-    from evalfleet.store.open import open_store
 
     settings = config.load(home)
     if not (settings.home / FILE).exists():
