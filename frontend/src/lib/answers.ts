@@ -31,9 +31,9 @@ export interface AlertChannel {
 
 export interface AlertPage {
   alerts: Alert[];
-  next: string | null;
   rules: AlertRule[];
   channels: AlertChannel[];
+  next: string | null;
 }
 
 export interface AlertRule {

@@ -52,19 +52,16 @@ class AlertChannel(Answer, frozen=True, kw_only=True):
     channel: str
 
 
-class AlertPage(Answer, frozen=True, kw_only=True):
-    alerts: list[Alert]
-    next: str | None
-    rules: list[AlertRule]
-    channels: list[AlertChannel]
-
-
 class AlertList(Answer, frozen=True, kw_only=True):
     """As `evalfleet alerts --json` prints it."""
 
     alerts: list[Alert]
     rules: list[AlertRule]
     channels: list[AlertChannel]
+
+
+class AlertPage(AlertList, frozen=True, kw_only=True):
+    next: str | None
 
 
 class ChannelTest(Answer, frozen=True, kw_only=True):

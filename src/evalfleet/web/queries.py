@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import Struct, convert
+from msgspec import Struct
 
 from evalfleet.answers import runs as answers
 from evalfleet.answers.alerts import Alert
@@ -45,7 +45,7 @@ def runs(store: StoreReader, page: Page, states: Sequence[str], search: str | No
 
 
 def _firing(store: StoreReader) -> list[Alert]:
-    return convert(firing_of(store.events.alerts()), list[Alert])
+    return firing_of(store.events.alerts())
 
 
 def _watched(store: StoreReader, run: Run, firing: Sequence[Alert]) -> answers.WatchedRun:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from evalfleet.answers.alerts import Delivery
 from evalfleet.core.alerts.host_checks import (
     HostFacts,
     PoolFacts,
@@ -157,8 +158,8 @@ def test_alerts_are_their_events():
             event(5, "alert.resolved", alert=99),
         ]
     )
-    assert [(one["state"], one["resolved_at"]) for one in told.values()] == [("resolved", 4.0), ("resolved", 3.0)]
-    assert told[1]["delivered"] == [{"channel": "webhook", "what": "fired", "at": 2.0}]
+    assert [(one.state, one.resolved_at) for one in told.values()] == [("resolved", 4.0), ("resolved", 3.0)]
+    assert told[1].delivered == [Delivery(channel="webhook", what="fired", at=2.0)]
     assert [what for _, what in waiting(told, "webhook")] == ["resolved", "fired"], "notices are told once"
     assert [what for _, what in waiting(told, "other")] == ["fired", "resolved", "fired"]
 
@@ -170,13 +171,28 @@ def test_an_alert_moves_only_along_the_edges():
     taken: set[tuple[AlertState, AlertState]] = set()
     for before, events in [*begins.items(), (AlertState.RESOLVED, [notice])]:
         [was] = fold(events).values()
-        assert was["state"] == before
+        assert was.state == before
         for type_ in ("alert.fired", "alert.delivered", "alert.acted", "alert.resolved", "alert.unknown"):
-            now = fold([*events, event(9, type_, alert=1, rule="budget", subject="80")])[1]
-            if now["state"] != before:
-                taken.add((before, AlertState(now["state"])))
+            now = fold(
+                [
+                    *events,
+                    event(
+                        9,
+                        type_,
+                        alert=1,
+                        rule="budget",
+                        subject="80",
+                        severity="info",
+                        message="m",
+                        channel="c",
+                        what="fired",
+                    ),
+                ]
+            )[1]
+            if now.state != before:
+                taken.add((before, AlertState(now.state)))
             elif before is AlertState.RESOLVED:
-                assert now["resolved_at"] == was["resolved_at"], "it is resolved once"
+                assert now.resolved_at == was.resolved_at, "it is resolved once"
     assert taken == set(ALERT_EDGES)
 
 

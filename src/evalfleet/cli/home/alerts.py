@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import click
-from msgspec import convert
 
 from evalfleet import config
-from evalfleet.answers.alerts import Alert, AlertChannel, AlertList, AlertRule, ChannelTest, ChannelTests
+from evalfleet.answers.alerts import Alert, AlertChannel, AlertList, ChannelTest, ChannelTests
 from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option
 from evalfleet.config import Settings
@@ -56,13 +55,12 @@ def _test(settings: Settings, *, as_json: bool) -> int:
 def _list(settings: Settings, run: str | None, limit: int, *, firing: bool, as_json: bool) -> int:
     from evalfleet.daemon.alerts import state as alerts
 
-    rules = convert(alerts.rules(settings.alerts), list[AlertRule])
+    rules = alerts.rules(settings.alerts)
     with opened(settings.home) as store:
         found: list[Alert] = []
         if store is not None:
             run_id = store.runs.find(run).id if run else None
-            rows, _ = alerts.listed(store, run=run_id, state="firing" if firing else None, limit=limit, before=None)
-            found = convert(rows, list[Alert])
+            found, _ = alerts.listed(store, run=run_id, state="firing" if firing else None, limit=limit, before=None)
     if as_json:
         channels = [AlertChannel(channel=name) for name in settings.alerts.channels]
         print_document(AlertList(alerts=found, rules=rules, channels=channels))

@@ -16,6 +16,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from evalfleet import config
+from evalfleet.answers.alerts import Alert
 from evalfleet.config import AlertSettings
 from evalfleet.errors import MissingSecret
 from evalfleet.model import JsonObject
@@ -26,33 +27,23 @@ _TOLD = ["rule", "subject", "severity", "message", "action", "run", "run_name", 
 _MARKS = {"critical": "CRITICAL", "warning": "warning", "info": "info"}
 
 
-def message_of(alert: JsonObject, what: str) -> JsonObject:
+def message_of(alert: Alert, what: str) -> JsonObject:
     """What is sent. `text` alone is enough for Slack and its like; `id` is the same at every try."""
-    mark = _MARKS.get(alert["severity"], alert["severity"]) if what == "fired" else "resolved"
+    mark = _MARKS.get(alert.severity, alert.severity) if what == "fired" else "resolved"
     return {
-        "text": f"[evalfleet {mark}] {alert['message']}",
-        "id": f"{alert['id']}:{what}",
+        "text": f"[evalfleet {mark}] {alert.message}",
+        "id": f"{alert.id}:{what}",
         "what": what,
-        **{name: alert[name] for name in _TOLD},
+        **{name: getattr(alert, name) for name in _TOLD},
     }
 
 
 def trial() -> JsonObject:
     """A message that says only that messages arrive."""
-    now = time.time()
-    alert: JsonObject = {
-        "id": 0,
-        "rule": "test",
-        "subject": "",
-        "severity": "info",
-        "message": "this is a test; alerts of evalfleet arrive here",
-        "action": "notify",
-        "run": None,
-        "run_name": None,
-        "fired_at": now,
-        "resolved_at": None,
-    }
-    return {**message_of(alert, "fired"), "id": f"test:{now:.3f}"}
+    now, said = time.time(), "this is a test; alerts of evalfleet arrive here"
+    told = {"rule": "test", "subject": "", "severity": "info", "message": said, "action": "notify", "fired_at": now}
+    message = {"text": f"[evalfleet info] {said}", "id": f"test:{now:.3f}", "what": "fired"}
+    return {**message, **dict.fromkeys(_TOLD), **told}
 
 
 class ChannelSender:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
+from evalfleet.answers.alerts import Alert
 from evalfleet.config import Settings
 from evalfleet.core.alerts.host_checks import host_conditions, pool_conditions, reap_conditions
 from evalfleet.core.alerts.rules import NOTICES, Change, Condition, latch
@@ -24,7 +25,7 @@ from evalfleet.store.store import Store
 class Evaluation(Struct, frozen=True, kw_only=True):
     """What was seen at one moment."""
 
-    alerts: dict[int, JsonObject]  # as they were told
+    alerts: dict[int, Alert]  # as they were told
     holding: dict[str, list[Condition]]  # by run, or `pool:NAME`, `host:NAME`, home
     names: dict[str, str]
     over: frozenset[str]  # runs that have ended
@@ -46,8 +47,8 @@ class Evaluator:
         """
         limits = self._limits
         alerts = fold(store.events.alerts())
-        firing = [alert for alert in alerts.values() if alert["state"] == "firing"]
-        watched = {alert["about"] for alert in firing}
+        firing = [alert for alert in alerts.values() if alert.state == "firing"]
+        watched = {alert.about for alert in firing}
         holding: dict[str, list[Condition]] = {about: [] for about in watched}  # what is gone is resolved
         names: dict[str, str] = {}
         over: set[str] = set()
@@ -60,7 +61,7 @@ class Evaluator:
         for pool in store.pools.all():
             seen = pool_facts(store, pool, self._idleness, speed_of(pool, self._settings))
             holding[f"pool:{pool.name}"] = pool_conditions(seen, limits)
-        full = [(alert["host"], alert["subject"]) for alert in firing if alert["rule"] == "overload"]
+        full = [(alert.host, alert.subject) for alert in firing if alert.rule == "overload" and alert.host]
         for host in host_facts(store, limits.load_for_s, full):
             holding[f"host:{host.name}"] = host_conditions(host, limits)
         holding[HOME] = reap_conditions(reap_facts(store.events.reaps(), begun), limits)
@@ -92,11 +93,11 @@ def has_news(seen: Evaluation) -> bool:
     return any(_change(seen, about, seen.alerts) != Change() for about in seen.holding)
 
 
-def _change(seen: Evaluation, about: str, alerts: dict[int, JsonObject]) -> Change:
+def _change(seen: Evaluation, about: str, alerts: dict[int, Alert]) -> Change:
     over = about in seen.over
-    ours = [alert for alert in alerts.values() if alert["about"] == about]
-    firing = {(one["rule"], one["subject"]): one["id"] for one in ours if one["state"] == "firing"}
-    told = {(one["rule"], one["subject"]) for one in ours if over or one["rule"] in NOTICES}
+    ours = [alert for alert in alerts.values() if alert.about == about]
+    firing = {(one.rule, one.subject): one.id for one in ours if one.state == "firing"}
+    told = {(one.rule, one.subject) for one in ours if over or one.rule in NOTICES}
     return latch(firing, told, seen.holding[about], over=over)
 
 

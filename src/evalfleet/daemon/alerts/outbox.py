@@ -11,13 +11,13 @@ import time
 import anyio
 import anyio.to_thread
 
+from evalfleet.answers.alerts import Alert
 from evalfleet.config import AlertSettings
 from evalfleet.core.alerts.rules import NOTICES
 from evalfleet.daemon.alerts.access import Access, Claim
 from evalfleet.daemon.alerts.channels import ChannelSender, message_of
 from evalfleet.daemon.alerts.state import DELIVERED, fold
 from evalfleet.errors import EvalfleetError
-from evalfleet.model import JsonObject
 
 _RETRY_S = 2.0
 _LONGEST_S = 120.0
@@ -58,14 +58,14 @@ class Outbox:
     async def waiting(self) -> set[Item]:
         """What a channel has not had yet, though it is not quiet now."""
         alerts = await self._alerts()
-        return {(alert["id"], what, name) for name in self._sender.channels for alert, what in self._due(alerts, name)}
+        return {(alert.id, what, name) for name in self._sender.channels for alert, what in self._due(alerts, name)}
 
-    async def _alerts(self) -> dict[int, JsonObject]:
+    async def _alerts(self) -> dict[int, Alert]:
         return await self._access.read(lambda store: fold(store.events.alerts()))
 
-    def _due(self, alerts: dict[int, JsonObject], channel: str) -> list[tuple[JsonObject, str]]:
+    def _due(self, alerts: dict[int, Alert], channel: str) -> list[tuple[Alert, str]]:
         now = time.localtime()
-        return [each for each in waiting(alerts, channel) if not self._sender.is_quiet(each[0]["severity"], now)]
+        return [each for each in waiting(alerts, channel) if not self._sender.is_quiet(each[0].severity, now)]
 
     async def _serve(self, channel: str) -> None:
         failed = 0
@@ -89,18 +89,18 @@ class Outbox:
         """
         refused: set[int] = set()
         for alert, what in self._due(await self._alerts(), channel):
-            if alert["id"] in refused:
+            if alert.id in refused:
                 continue
             if not await self._claim.hold():
                 break  # another service has it, and sends the rest
             error = await anyio.to_thread.run_sync(self._sender.send, channel, message_of(alert, what))
             if error is None:
-                data = {"alert": alert["id"], "what": what, "channel": channel}
+                data = {"alert": alert.id, "what": what, "channel": channel}
                 await self._access.write(
-                    lambda store, about=alert["about"], data=data: store.events.note(about, DELIVERED, data)
+                    lambda store, about=alert.about, data=data: store.events.note(about, DELIVERED, data)
                 )
                 continue
-            refused.add(alert["id"])
+            refused.add(alert.id)
             again = _pause_s(failed + 1)
             self._access.notice(f"alerts: {channel} did not take an alert ({error}); again in {again:.0f} s")
             if len(refused) == _MOST_REFUSED:
@@ -108,14 +108,14 @@ class Outbox:
         return not refused
 
 
-def waiting(alerts: dict[int, JsonObject], channel: str) -> list[tuple[JsonObject, str]]:
+def waiting(alerts: dict[int, Alert], channel: str) -> list[tuple[Alert, str]]:
     """Alerts, and what is to be told of each. What was resolved before it could be told is still told, in order."""
-    found: list[tuple[JsonObject, str]] = []
+    found: list[tuple[Alert, str]] = []
     for alert in alerts.values():
         whats = ["fired"]
-        if alert["state"] == "resolved" and alert["rule"] not in NOTICES:
+        if alert.state == "resolved" and alert.rule not in NOTICES:
             whats.append("resolved")
-        sent = {one["what"] for one in alert["delivered"] if one["channel"] == channel}
+        sent = {one.what for one in alert.delivered if one.channel == channel}
         found += [(alert, what) for what in whats if what not in sent]
     return found
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Hashable
 from fnmatch import fnmatchcase
 
 from aiohttp import web
-from msgspec import Struct, convert
+from msgspec import Struct
 
 from evalfleet import __version__
-from evalfleet.answers.alerts import Alert, AlertChannel, AlertPage, AlertRule
+from evalfleet.answers.alerts import AlertChannel, AlertPage
 from evalfleet.answers.attempts import LogPiece
 from evalfleet.answers.comparison import Comparison
 from evalfleet.answers.pools import BackendList, PoolList
@@ -177,9 +177,9 @@ class Reading(Handlers):
             before = int(page.cursor) if page.cursor else None
             found, following = alerts.listed(store, run=run, state=state, limit=page.limit, before=before)
             return AlertPage(
-                alerts=convert(found, list[Alert]),
+                alerts=found,
                 next=None if following is None else str(following),
-                rules=convert(alerts.rules(settings), list[AlertRule]),
+                rules=alerts.rules(settings),
                 channels=[AlertChannel(channel=name) for name in settings.channels],
             )
 

@@ -73,9 +73,9 @@ def alert_samples(store: StoreReader, settings: AlertSettings) -> Iterator[Sampl
     firing: dict[tuple[str, str], int] = {}
     fired: dict[str, int] = {}
     for alert in alerts.values():
-        rule, severity = str(alert["rule"]), str(alert["severity"])
+        rule, severity = alert.rule, alert.severity
         fired[rule] = fired.get(rule, 0) + 1
-        if alert["state"] == "firing":
+        if alert.state == "firing":
             firing[rule, severity] = firing.get((rule, severity), 0) + 1
     for (rule, severity), count in firing.items():
         yield from sample("alerts_firing", count, rule=rule, severity=severity)
