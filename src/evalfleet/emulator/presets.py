@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 
-class Preset(Struct, frozen=True, kw_only=True):
+class Preset(Struct, frozen=True):
     """How Azure words an error; `late` ones are accepted first, and fail when the operation ends."""
 
     status: int
@@ -16,102 +16,84 @@ class Preset(Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
+def _late(code: str, message: str) -> Preset:
+    return Preset(200, code, message, late=True)
+
+
 PRESETS: dict[str, Preset] = {
     "sku_not_available": Preset(
-        status=409,
-        code="SkuNotAvailable",
-        message="The requested VM size for resource 'Following SKUs have failed for Capacity Restrictions: {size}' is "
+        409,
+        "SkuNotAvailable",
+        "The requested VM size for resource 'Following SKUs have failed for Capacity Restrictions: {size}' is "
         "currently not available in location '{location}'. Please try another size or deploy to a different location "
         "or different zone. See https://aka.ms/azureskunotavailable for details.",
     ),
-    "allocation_failed": Preset(
-        status=200,
-        code="AllocationFailed",
-        message="Allocation failed. We do not have sufficient capacity for the requested VM size in this region. Read "
+    "allocation_failed": _late(
+        "AllocationFailed",
+        "Allocation failed. We do not have sufficient capacity for the requested VM size in this region. Read "
         "more about improving likelihood of allocation success at http://aka.ms/allocation-guidance",
-        late=True,
     ),
-    "zonal_allocation_failed": Preset(
-        status=200,
-        code="ZonalAllocationFailed",
-        message="Allocation failed. We do not have sufficient capacity for the requested VM size in this zone.",
-        late=True,
+    "zonal_allocation_failed": _late(
+        "ZonalAllocationFailed",
+        "Allocation failed. We do not have sufficient capacity for the requested VM size in this zone.",
     ),
-    "overconstrained": Preset(
-        status=200,
-        code="OverconstrainedAllocationRequest",
-        message="Allocation failed. VM(s) with the following constraints cannot be allocated, because the condition is "
+    "overconstrained": _late(
+        "OverconstrainedAllocationRequest",
+        "Allocation failed. VM(s) with the following constraints cannot be allocated, because the condition is "
         "too restrictive. Constraints applied are: - Low Priority VMs - Networking Constraints - VM Size",
-        late=True,
     ),
-    "os_provisioning_timed_out": Preset(
-        status=200,
-        code="OSProvisioningTimedOut",
-        message="OS Provisioning for VM '{name}' did not finish in the allotted time.",
-        late=True,
+    "os_provisioning_timed_out": _late(
+        "OSProvisioningTimedOut", "OS Provisioning for VM '{name}' did not finish in the allotted time."
     ),
-    "internal_operation_error": Preset(
-        status=200, code="InternalOperationError", message="An internal operation error occurred.", late=True
+    "internal_operation_error": _late("InternalOperationError", "An internal operation error occurred."),
+    "hangs": Preset(200, "", "", late=True, hangs=True),
+    "internal_execution_error": _late(
+        "InternalExecutionError", "An internal execution error occurred. Please retry later."
     ),
-    "hangs": Preset(status=200, code="", message="", late=True, hangs=True),
-    "internal_execution_error": Preset(
-        status=200,
-        code="InternalExecutionError",
-        message="An internal execution error occurred. Please retry later.",
-        late=True,
-    ),
-    "networking_internal_error": Preset(
-        status=200,
-        code="NetworkingInternalOperationError",
-        message="An unexpected error occured while processing the network profile of the VM. Please retry later.",
-        late=True,
+    "networking_internal_error": _late(
+        "NetworkingInternalOperationError",
+        "An unexpected error occured while processing the network profile of the VM. Please retry later.",
     ),
     "address_quota": Preset(
-        status=400,
-        code="PublicIPCountLimitReached",
-        message="Cannot create more than 10 public IP addresses for this subscription in this region.",
+        400,
+        "PublicIPCountLimitReached",
+        "Cannot create more than 10 public IP addresses for this subscription in this region.",
     ),
-    "subnet_in_use": Preset(
-        status=400, code="InUseSubnetCannotBeDeleted", message="Subnet workers is in use and cannot be deleted."
-    ),
+    "subnet_in_use": Preset(400, "InUseSubnetCannotBeDeleted", "Subnet workers is in use and cannot be deleted."),
     "disallowed_by_policy": Preset(
-        status=403,
-        code="RequestDisallowedByPolicy",
-        message="Resource '{name}' was disallowed by policy. Policy identifiers: 'Network interfaces should not have "
+        403,
+        "RequestDisallowedByPolicy",
+        "Resource '{name}' was disallowed by policy. Policy identifiers: 'Network interfaces should not have "
         "public IPs'.",
     ),
     "locked": Preset(
-        status=409,
-        code="ScopeLocked",
-        message="The scope cannot perform delete operation because following scope(s) are locked. Please remove the lock "
+        409,
+        "ScopeLocked",
+        "The scope cannot perform delete operation because following scope(s) are locked. Please remove the lock "
         "and try again.",
     ),
     "throttled": Preset(
-        status=429,
-        code="OperationNotAllowed",
-        message="The server rejected the request because too many requests have been received for this subscription.",
+        429,
+        "OperationNotAllowed",
+        "The server rejected the request because too many requests have been received for this subscription.",
         detail="TooManyRequests",
     ),
-    "server_error": Preset(status=500, code="InternalServerError", message="Encountered an internal server error."),
-    "unavailable": Preset(status=503, code="ServerTimeout", message="The request timed out. Please retry."),
+    "server_error": Preset(500, "InternalServerError", "Encountered an internal server error."),
+    "unavailable": Preset(503, "ServerTimeout", "The request timed out. Please retry."),
     "authorization_failed": Preset(
-        status=403,
-        code="AuthorizationFailed",
-        message="The client does not have authorization to perform the action over the scope, or the scope is invalid.",
+        403,
+        "AuthorizationFailed",
+        "The client does not have authorization to perform the action over the scope, or the scope is invalid.",
     ),
-    "resource_not_found": Preset(
-        status=404, code="ResourceNotFound", message="The Resource '{name}' under resource group was not found."
-    ),
-    "group_not_found": Preset(status=404, code="ResourceGroupNotFound", message="Resource group could not be found."),
+    "resource_not_found": Preset(404, "ResourceNotFound", "The Resource '{name}' under resource group was not found."),
+    "group_not_found": Preset(404, "ResourceGroupNotFound", "Resource group could not be found."),
     "conflict": Preset(
-        status=409,
-        code="AnotherOperationInProgress",
-        message="Another operation on this or a dependent resource is in progress.",
+        409, "AnotherOperationInProgress", "Another operation on this or a dependent resource is in progress."
     ),
     "spot_price": Preset(
-        status=409,
-        code="SpotPriceGreaterThanProvidedMaxPrice",
-        message="Unable to perform operation since the provided max price is lower than the current spot price.",
+        409,
+        "SpotPriceGreaterThanProvidedMaxPrice",
+        "Unable to perform operation since the provided max price is lower than the current spot price.",
     ),
 }
 

@@ -11,7 +11,7 @@ from evalfleet.errors import InputError
 from evalfleet.operations.plans import jobs, make
 from evalfleet.web import params
 from evalfleet.web.answers import answered, told
-from evalfleet.web.context import Site
+from evalfleet.web.context import Handlers
 
 _MOST_TASKS = 10_000
 
@@ -45,11 +45,8 @@ _OF_BENCHMARK = ("agent", "model", "domain", "task", "tasks", "repeat", "options
 _AS_THEY_ARE = ("deadline_s", "budget_usd", "workers", "spot", "minutes_per_task", "start_minutes", "image", "price")
 
 
-class PlanHandlers:
+class PlanHandlers(Handlers):
     """Handlers: two of the role reader, one of the role operator."""
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
 
     async def listed(self, request: web.Request) -> web.Response:
         del request
