@@ -215,7 +215,7 @@ def test_the_view_fits_every_terminal(play: Callable[..., Play]):
     for width, height in sizes:
         shown = "\n".join(one.screen(width, height))
         if width >= 100 and height >= 24:
-            assert "best 500 speed  trial_0005" in shown
+            assert "Best         speed=500  trial_0005" in shown
             assert "4/12 trials  33%" in shown
             assert "● trial_0006  benchmarking     5.0s  GPU 1" in shown
             assert "waiting" in shown

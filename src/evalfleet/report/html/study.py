@@ -11,7 +11,7 @@ from typing import Any
 
 from evalfleet.answers.studies import Configuration, StudyFacts, StudyParameter, Trial
 from evalfleet.report import text
-from evalfleet.report.studies.found import NO_BEST, NOTHING, pairs, reached
+from evalfleet.report.studies.found import NO_BEST, measured, nothing, pairs, reached
 
 _WIDTH, _HEIGHT, _EDGE = 1000.0, 200.0, 12.0
 
@@ -31,10 +31,9 @@ def cards(facts: StudyFacts) -> str:
 def _configuration(title: str, facts: StudyFacts, one: Configuration | None, said: Iterable[str]) -> str:
     notes = "".join(f"<p>{_safe(note)}</p>" for note in said if note)
     if one is None:
-        return f'<div class="card"><h3>{title}</h3><b>{NOTHING}</b>{notes}</div>'
-    times = "" if one.measurements == 1 else f", median of {one.measurements}"
+        return f'<div class="card"><h3>{title}</h3><b>{nothing(facts)}</b>{notes}</div>'
     return (
-        f'<div class="card"><h3>{title}</h3><b>{escape(reached(facts, one))}</b><p>{_safe(one.trial)}{times}</p>'
+        f'<div class="card"><h3>{title}</h3><b>{escape(reached(facts, one))}</b><p>{escape(measured(one))}</p>'
         f'<p class="evidence">{escape(pairs(one.parameters)) or "no parameters"}</p>{notes}</div>'
     )
 

@@ -5,20 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from evalfleet.answers.studies import Configuration, StudyFound
+from evalfleet.answers.studies import Configuration, StudyFound, StudyRow
 from evalfleet.report import text
 from evalfleet.report.terminal.lines import Line, Span, Style, line
 
 NO_BEST = "no configuration keeps all limits"
-NOTHING = "nothing is measured yet"
 
 
 def found_short(found: StudyFound) -> str:
     """One line: the best configuration, what it reached, or that there is none."""
     best = found.best
     if best is None:
-        return NOTHING if found.nearest is None else NO_BEST
+        return nothing(found) if found.nearest is None else NO_BEST
     return f"best: {reached(found, best)}  {pairs(best.parameters)}"
+
+
+def nothing(found: StudyFound) -> str:
+    """Why there is no best configuration yet, and no nearest one."""
+    has_rungs = isinstance(found, StudyRow) and found.rungs is not None
+    return "nothing has reached the highest rung yet" if has_rungs else "nothing is measured yet"
+
+
+def measured(one: Configuration) -> str:
+    """The trial, and how often it was measured."""
+    times = "" if one.measurements == 1 else f", median of {one.measurements}"
+    return f"{text.printable(one.trial)}{times}"
 
 
 def reached(found: StudyFound, one: Configuration) -> str:
@@ -31,11 +42,10 @@ def found_lines(found: StudyFound) -> list[Line]:
     """Labelled lines, to be wrapped: the best, its parameters, its limits, and how it stands against the baseline."""
     one = found.best or found.nearest
     if one is None:
-        return [_labelled("Best", Span(NOTHING))]
-    times = "" if one.measurements == 1 else f", median of {one.measurements}"
-    shown = Span(f"{reached(found, one)}", Style.STRONG)
+        return [_labelled("Best", Span(nothing(found)))]
+    shown = Span(reached(found, one), Style.STRONG)
     lines: list[Line] = [
-        _labelled("Best" if found.best else "Nearest", shown, Span(f"  {text.printable(one.trial)}{times}")),
+        _labelled("Best" if found.best else "Nearest", shown, Span(f"  {measured(one)}")),
         _labelled("Parameters", Span(pairs(one.parameters) or "none")),
     ]
     if found.constraints:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from evalfleet.answers.studies import StudyFacts, Trial
 from evalfleet.report import text
 from evalfleet.report.live import LiveState
-from evalfleet.report.studies.found import pairs
+from evalfleet.report.studies.found import found_lines, pairs
 from evalfleet.report.terminal.lines import Line, Span, Style, fit, line, wrap
 from evalfleet.report.terminal.live import failure_lines, notices, title
 
@@ -29,7 +29,7 @@ def study_screen(
         title(live, width, drift_s),
         _bar(facts, width),
         _counts(facts),
-        *_best(facts, width),
+        *(part for one in found_lines(facts) for part in wrap(one, width, indent=15)),
         *_rungs(facts),
         *notices(live, notice, width),
     ]
@@ -83,28 +83,6 @@ def _counts(facts: StudyFacts) -> Line:
     if stages:
         parts.append(Span(f"  {stages[-1]}", Style.STRONG))
     return parts
-
-
-def _best(facts: StudyFacts, width: int) -> list[Line]:
-    found = facts.best or facts.nearest
-    if found is None:
-        words = "nothing is measured yet" if facts.rungs is None else "nothing has reached the highest rung yet"
-        return [line(Span("best ", Style.FAINT), words)]
-    metric = next(iter(facts.objective[0].values()))
-    lines: list[Line] = [
-        line(
-            Span("best ", Style.FAINT) if facts.best else Span("nearest ", Style.FAINT),
-            Span(f"{found.metrics[metric]:.6g} {text.printable(metric)}", Style.STRONG),
-            f"  {found.trial}",
-            Span(f", median of {found.measurements}" if found.measurements > 1 else "", Style.FAINT),
-        )
-    ]
-    lines += wrap(line(Span(f"  {pairs(found.parameters)}", Style.GOOD if facts.best else Style.WARN)), width)
-    said = facts.verdict if facts.best else f"breaks {'; '.join(found.broken)}"
-    lines += wrap(line(Span(f"  {text.printable(said or '')}", Style.FAINT)), width)
-    if facts.confirmed is not None:
-        lines += wrap(line(Span(f"  {text.printable(facts.confirmed.text)}", Style.FAINT)), width)
-    return lines
 
 
 def _rungs(facts: StudyFacts) -> list[Line]:

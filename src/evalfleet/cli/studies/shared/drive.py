@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from evalfleet.answers.studies import StudyFacts
 from evalfleet.cli.shared.document import print_document
 from evalfleet.config import Settings
 from evalfleet.errors import RunOver
-from evalfleet.model import Run, RunState
+from evalfleet.model import Run
 from evalfleet.store.store import Store
 
 INTERRUPTED = 130
-_PAUSED = 3
 
 
 def drive_study(
@@ -24,6 +22,7 @@ def drive_study(
     from evalfleet.engine.controller import take
     from evalfleet.engine.supervisor import Ending
     from evalfleet.report.studies.study import study_facts, study_in
+    from evalfleet.report.summary import exit_code, summarise
 
     study_in(run)
     last = store.events.last(run.id)
@@ -36,10 +35,4 @@ def drive_study(
         print_document(facts)
     else:
         echo(summary_lines(facts))
-    return INTERRUPTED if ending is Ending.INTERRUPTED else exit_code(facts)
-
-
-def exit_code(facts: StudyFacts) -> int:
-    if facts.state == RunState.PAUSED:
-        return _PAUSED
-    return 0 if facts.best is not None and facts.state == RunState.COMPLETED else 1
+    return INTERRUPTED if ending is Ending.INTERRUPTED else exit_code(summarise(store, run, results=False))

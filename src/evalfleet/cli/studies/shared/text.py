@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import click
 
 from evalfleet.answers.studies import Configuration, Rung, StudyFacts, StudyRow
-from evalfleet.report.studies.found import pairs
+from evalfleet.report.studies.found import NO_BEST, measured, nothing, pairs
 from evalfleet.report.text import count, printable
 from evalfleet.tune.study import Study
 
@@ -49,10 +49,9 @@ def summary_lines(facts: StudyRow) -> list[str]:
         lines += [_leader("front", one) for one in facts.front or ()]
         lines.append(f"  `evalfleet study best {facts.run} --format flags` prints what to paste")
     elif facts.nearest is not None:
-        broken = "; ".join(facts.nearest.broken)
-        lines += ["no configuration keeps all limits", _leader("nearest", facts.nearest), f"  breaks {broken}"]
+        lines += [NO_BEST, _leader("nearest", facts.nearest), f"  breaks {'; '.join(facts.nearest.broken)}"]
     else:
-        lines.append("nothing is measured yet" if facts.rungs is None else "nothing has reached the highest rung yet")
+        lines.append(nothing(facts))
     lines += [_rung(facts.resource, one) for one in facts.rungs or ()]
     return lines
 
@@ -76,5 +75,4 @@ def trial_lines(facts: StudyFacts) -> list[str]:
 
 
 def _leader(word: str, one: Configuration) -> str:
-    times = "" if one.measurements == 1 else f", median of {one.measurements}"
-    return f"{word}: {one.trial}  {pairs(one.parameters)}  ->  {pairs(one.metrics)}{times}"
+    return f"{word}: {measured(one)}  {pairs(one.parameters)}  ->  {pairs(one.metrics)}"
