@@ -1149,7 +1149,6 @@ export interface TaskCounts {
   running: number;
 }
 
-/** One task with all its attempts. */
 export interface TaskFacts {
   number: number;
   key: string;
@@ -1180,7 +1179,6 @@ export interface TaskFailure {
   evidence: string | null;
 }
 
-/** All tasks by columns. */
 export interface TaskGrid {
   number: number[];
   key: string[];

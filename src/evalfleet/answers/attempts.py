@@ -67,8 +67,6 @@ class ShownSpec(Answer, frozen=True, kw_only=True):
 
 
 class TaskFacts(TaskResult, frozen=True, kw_only=True):
-    """One task with all its attempts."""
-
     spec: ShownSpec
     instruction: str | None
     not_before: float

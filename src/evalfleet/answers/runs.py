@@ -119,8 +119,6 @@ class TaskList(Answer, frozen=True, kw_only=True):
 
 
 class TaskGrid(Answer, frozen=True, kw_only=True):
-    """All tasks by columns."""
-
     number: list[int]
     key: list[str]
     domain: list[str]

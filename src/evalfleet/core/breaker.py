@@ -217,7 +217,6 @@ class Breaker(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_json(cls, data: JsonObject, limits: Limits | None = None) -> Breaker:
-        """The breaker that `to_json` described."""
         return replace(convert(data, cls), limits=limits or Limits())
 
 

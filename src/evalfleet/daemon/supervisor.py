@@ -97,9 +97,7 @@ class ChildKind(Protocol[S]):
 
     def describe(self, state: S) -> str: ...
 
-    def arguments(self, name: str, child: Child) -> tuple[str, ...]:
-        """Of `evalfleet`."""
-        ...
+    def arguments(self, name: str, child: Child) -> tuple[str, ...]: ...
 
     def log(self, name: str) -> str:
         """Where its output goes, below the home."""

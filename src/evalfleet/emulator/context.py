@@ -45,8 +45,6 @@ class Addresses:
 
 
 class EmulatorContext:
-    """The state of one emulator."""
-
     def __init__(
         self,
         *,

@@ -39,8 +39,6 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 class Emulator(Struct, frozen=True, kw_only=True):
-    """A running emulator."""
-
     url: str
     ssh_port: int
     world: EmulatorContext

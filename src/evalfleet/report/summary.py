@@ -292,7 +292,6 @@ def _domain(rows: list[Row]) -> answers.DomainSummary:
 
 
 def task_result(row: Row) -> answers.TaskResult:
-    """One of `results`."""
     state = row["state"]
     failure = None
     if row["kind"] is not None and state != "done":

@@ -7,8 +7,6 @@ from evalfleet.store.home import process
 
 
 class DaemonQueries:
-    """Reading what a server keeps."""
-
     def __init__(self, database: Database) -> None:
         self._db = database
 
@@ -19,8 +17,6 @@ class DaemonQueries:
 
 
 class Daemon(DaemonQueries):
-    """Reading and changing what a server keeps."""
-
     def remember_child(self, kind: str, name: str, *, retry: bool) -> None:
         """A server keeps a child process for it, and the next server goes on. See `children`."""
         with self._db.transaction():

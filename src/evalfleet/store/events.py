@@ -9,8 +9,6 @@ from evalfleet.store.filters import FAR
 
 
 class EventQueries:
-    """Reading events."""
-
     def __init__(self, database: Database) -> None:
         self._db = database
 
@@ -55,8 +53,6 @@ class EventQueries:
 
 
 class Events(EventQueries):
-    """Reading and writing events."""
-
     def note(
         self, run_id: str, type: str, data: JsonObject, task: str | None = None, attempt: str | None = None
     ) -> None:

@@ -19,8 +19,6 @@ _AT_A_TIME = 100  # pieces that one call thins: after a long pause a writer must
 
 
 class LoadQueries:
-    """Reading samples."""
-
     def __init__(self, database: Database) -> None:
         self._db = database
 
@@ -40,8 +38,6 @@ class LoadQueries:
 
 
 class Loads(LoadQueries):
-    """Reading and adding samples."""
-
     def add(self, samples: dict[str, list[Sample]]) -> None:
         """Keep samples of hosts; thin and drop old ones. A sample that is hardly later than the last of its host is left
         out. No event."""

@@ -58,8 +58,6 @@ class MachineRow(Struct, frozen=True, kw_only=True):
 
 
 class PlanQueries:
-    """Reading plans, and the history that plans are made from."""
-
     def __init__(self, database: Database) -> None:
         self._db = database
 
@@ -107,8 +105,6 @@ class PlanQueries:
 
 
 class Plans(PlanQueries):
-    """Reading and storing plans."""
-
     def add(self, content: JsonObject) -> StoredPlan:
         """Keep a plan. No event: nothing follows it yet."""
         with self._db.transaction():

@@ -10,8 +10,6 @@ from evalfleet.store.ids import new_id
 
 
 class TokenQueries:
-    """Reading tokens."""
-
     def __init__(self, database: Database) -> None:
         self._db = database
 
@@ -21,8 +19,6 @@ class TokenQueries:
 
 
 class Tokens(TokenQueries):
-    """Reading and changing tokens."""
-
     def add(self, name: str, role: Role, digest: str, expires_at: float | None = None) -> AccessToken:
         """Keep a token by its digest, and delete those that have expired."""
         now = self._db.now()

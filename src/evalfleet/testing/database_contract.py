@@ -25,7 +25,6 @@ def submitted(store: Store, tasks: int) -> Run:
 
 
 def task_values(run_id: str, numbers: range, key: str = "more") -> Iterator[dict[str, Any]]:
-    """Values of `insert_task`."""
     for number in numbers:
         values = {"number": number, "key": f"{key}_{number}", "domain": "d"}
         yield {"run_id": run_id, **values, "spec": "{}"}

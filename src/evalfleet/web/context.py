@@ -89,7 +89,6 @@ def admitted(request: web.Request, bearer: Bearer) -> None:
 
 
 def bearer_of(request: web.Request) -> Bearer:
-    """Who asks."""
     return request[_BEARER]
 
 

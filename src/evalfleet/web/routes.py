@@ -56,8 +56,6 @@ _TASK_STATES = tuple(str(state) for state in TaskState)
 
 
 class Parameter(Struct, frozen=True, kw_only=True):
-    """One of the query."""
-
     name: str
     kind: str = "string"  # or integer, number
     words: tuple[str, ...] = ()

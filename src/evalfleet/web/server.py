@@ -59,8 +59,6 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 class Server(Struct, frozen=True, kw_only=True):
-    """A running server."""
-
     url: str  # without a token
     address: str  # with one, for a person, and shown by no repr
     site: Site

@@ -27,8 +27,6 @@ _RATE: Check = (lambda value: 0 < value < math.inf, "must be more than 0")
 
 
 class LlmSettings(SettingsTable, frozen=True, kw_only=True):
-    """The table."""
-
     CHECKS: ClassVar[Mapping[str, Check]] = {
         "temperature": (lambda value: 0 <= value <= 2, "must be from 0 to 2"),
         "max_tokens": (lambda value: 1 <= value < 2**31, "must be 1 or more"),

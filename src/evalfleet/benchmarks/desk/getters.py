@@ -37,8 +37,6 @@ class _AtPath(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FileText(_AtPath, frozen=True):
-    """The text of a file."""
-
     def get(self, desktop: WindowedDesktop) -> str | None:
         data = _content(desktop, self.path)
         try:
@@ -124,8 +122,6 @@ class CellFormulas(_AtCells, frozen=True):
 
 
 class Clipboard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The text on the clipboard."""
-
     def get(self, desktop: WindowedDesktop) -> str | None:
         return clipboard(desktop)
 

@@ -11,8 +11,6 @@ ENVIRONMENTS = ("desktop", "vm")
 
 
 class DeskSettings(SettingsTable, frozen=True, kw_only=True):
-    """The table."""
-
     CHECKS: ClassVar[Mapping[str, Check]] = {
         "tasks": (is_path, "must be a path"),
         "environment": (ENVIRONMENTS.__contains__, f"must be one of {', '.join(ENVIRONMENTS)}"),

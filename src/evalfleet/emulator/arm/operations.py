@@ -19,8 +19,6 @@ Work = Callable[[], Awaitable[Any]]
 
 
 class Operation(Struct):
-    """One long operation."""
-
     id: str
     started_at: float
     status: str = "InProgress"

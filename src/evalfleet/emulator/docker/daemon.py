@@ -51,7 +51,6 @@ class Dockerd:
         }
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one call."""
         try:
             first: Any = json.loads(await reader.readline())
             machine, asked = self._find(first["vm"]), command_line.read(first["args"])

@@ -59,8 +59,6 @@ class Container(msgspec.Struct):
 
 
 class DockerState(msgspec.Struct):
-    """All of a machine."""
-
     images: dict[str, Image] = {}
     containers: dict[str, Container] = {}
 

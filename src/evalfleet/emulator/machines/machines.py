@@ -92,7 +92,6 @@ class Machines:
         raise ArmError(404, "ResourceNotFound", f"There is no machine {name}.")
 
     def at(self, address: str) -> Machine:
-        """Return the machine of that address."""
         for machine in self._known.values():
             if machine.address == address:
                 return machine

@@ -100,8 +100,6 @@ class VncServer:
 
 
 class _Viewer:
-    """One conversation."""
-
     def __init__(self, desktop: VncServer, sock: socket.socket) -> None:
         self._desktop = desktop
         self._socket = sock

@@ -35,8 +35,6 @@ OVERHEAD_MB = 160  # of QEMU itself, besides the memory of the guest
 
 
 class VmSettings(SettingsTable, frozen=True, kw_only=True):
-    """The table."""
-
     CHECKS: ClassVar[Mapping[str, Check]] = {
         "image": _PATH,
         "kernel": _PATH,

@@ -80,7 +80,6 @@ def _next(plan: Plan) -> list[str]:
 
 
 def list_lines(plans: Sequence[Plan]) -> list[str]:
-    """One line per plan."""
     if not plans:
         return ["no plans yet; `evalfleet plan TASKS|BENCHMARK` makes one"]
     lines = [f"{'plan':<6} {'tasks':<17} {'workers':>7} {'time (90 %)':>18} {'cost (90 %)':>19} run"]

@@ -49,8 +49,6 @@ class LeasedGpu:
 
 
 class GpuLeases:
-    """All leases of a runner."""
-
     def __init__(self, gpus: Gpus) -> None:
         self.gpus = gpus
         self.locks = GpuLocks(gpus.spool)

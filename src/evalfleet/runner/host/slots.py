@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from .slot_locks import HeldSlot, SlotTicket
 
     class Named(Protocol):
-        """An attempt."""
-
         @property
         def run(self) -> str: ...
 

@@ -101,7 +101,6 @@ class LogSource:
         self._stream = stream
 
     def skip(self, lines: int) -> None:
-        """Skip to the last lines."""
         try:
             with open(self._file, "rb") as file:
                 end = file.seek(0, os.SEEK_END)

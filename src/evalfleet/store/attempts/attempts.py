@@ -16,8 +16,6 @@ from evalfleet.store.tasks.tasks import EVENTS, Tasks
 
 
 class Attempts(AttemptQueries):
-    """Reading and changing the attempts of a run, and through them its tasks."""
-
     def __init__(self, database: Database, events: Events, tasks: Tasks, gpus: Gpus) -> None:
         super().__init__(database)
         self._events = events

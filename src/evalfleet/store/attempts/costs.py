@@ -8,8 +8,6 @@ from evalfleet.store.database.base import Database
 
 
 class CostQueries:
-    """Reading the money of a run."""
-
     def __init__(self, database: Database) -> None:
         self._db = database
 

@@ -15,8 +15,6 @@ _PAGE = 500
 
 
 class AttemptQueries:
-    """Reading the attempts of a run."""
-
     def __init__(self, database: Database) -> None:
         self._db = database
 

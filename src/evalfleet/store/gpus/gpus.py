@@ -29,8 +29,6 @@ _NO_OWNER: dict[str, Any] = dict.fromkeys(("run_id", "task_number", "number", "p
 
 
 class Gpus(GpuQueries):
-    """Reading, leasing and waiting for GPUs."""
-
     def __init__(self, database: Database, events: Events) -> None:
         super().__init__(database)
         self._events = events

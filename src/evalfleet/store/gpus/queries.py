@@ -14,8 +14,6 @@ from evalfleet.store.home import process
 
 
 class GpuQueries:
-    """Reading GPUs, their leases and their queue."""
-
     def __init__(self, database: Database) -> None:
         self._db = database
 

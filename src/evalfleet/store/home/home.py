@@ -10,8 +10,6 @@ from evalfleet.store.home.facts import Identity, identity_of
 
 
 class HomeQueries:
-    """Reading who the home is."""
-
     def __init__(self, database: Database) -> None:
         self._db = database
 
@@ -21,8 +19,6 @@ class HomeQueries:
 
 
 class HomeRecord(HomeQueries):
-    """Reading and changing who the home is."""
-
     def __init__(self, database: Database, events: Events) -> None:
         super().__init__(database)
         self._events = events

@@ -26,8 +26,6 @@ _EVENTS = {
 
 
 class Hosts(HostQueries):
-    """Reading and changing the hosts of pools."""
-
     def __init__(self, database: Database, events: Events) -> None:
         super().__init__(database)
         self._events = events

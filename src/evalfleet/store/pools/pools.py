@@ -14,8 +14,6 @@ QUOTA_SEEN = "pool.quota_seen"
 
 
 class Pools(PoolQueries):
-    """Reading and changing pools."""
-
     def __init__(self, database: Database, events: Events, hosts: Hosts) -> None:
         super().__init__(database)
         self._events = events

@@ -11,8 +11,6 @@ from evalfleet.store.database.base import Database
 
 
 class PoolQueries:
-    """Reading pools."""
-
     def __init__(self, database: Database) -> None:
         self._db = database
 
@@ -64,8 +62,6 @@ class PoolQueries:
 
 
 class HostQueries:
-    """Reading the hosts of pools, and what runs on hosts."""
-
     def __init__(self, database: Database) -> None:
         self._db = database
 

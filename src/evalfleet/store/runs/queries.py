@@ -13,8 +13,6 @@ from evalfleet.store.filters import FAR, any_of, beginning_with, containing
 
 
 class RunQueries:
-    """Reading runs."""
-
     def __init__(self, database: Database) -> None:
         self._db = database
 

@@ -11,8 +11,6 @@ from evalfleet.store.runs.queries import RunQueries
 
 
 class RequestQueries:
-    """Reading requests."""
-
     def __init__(self, database: Database) -> None:
         self._db = database
 
@@ -29,8 +27,6 @@ class RequestQueries:
 
 
 class Requests(RequestQueries):
-    """Reading, adding and obeying requests."""
-
     def __init__(self, database: Database, events: Events) -> None:
         super().__init__(database)
         self._events = events

@@ -20,8 +20,6 @@ _IN_MEMORY = 8_000_000  # bytes of submitted tasks; more are spooled to a file
 
 
 class Runs(RunQueries):
-    """Reading and changing runs."""
-
     def __init__(self, database: Database, events: Events, tasks: Tasks, gpus: Gpus) -> None:
         super().__init__(database)
         self._events = events

@@ -15,8 +15,6 @@ _PAGE = 500
 
 
 class TaskQueries:
-    """Reading the tasks of a run."""
-
     def __init__(self, database: Database) -> None:
         self._db = database
 

@@ -32,8 +32,6 @@ _head = msgspec.json.Decoder(_Head)
 
 
 class Tasks(TaskQueries):
-    """Reading and changing the tasks of a run."""
-
     def __init__(self, database: Database, events: Events) -> None:
         super().__init__(database)
         self._events = events

@@ -32,8 +32,6 @@ class NewPool(PoolOptions, kw_only=True):
 
 
 class OfPool(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Of a pool, or of one machine of it."""
-
     worker: str | None = None
 
 

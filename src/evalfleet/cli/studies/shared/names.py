@@ -21,7 +21,6 @@ study_argument = click.argument("study", required=False, default="latest", metav
 
 @contextmanager
 def written_study(home: str | None, text: str) -> Generator[tuple[Settings, Store, Run]]:
-    """The settings, a store that can be written to, and the study."""
     from evalfleet.report.studies.study import NO_STUDY, find_study
 
     settings = config.load(home)

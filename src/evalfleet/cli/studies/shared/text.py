@@ -65,7 +65,6 @@ def _rung(resource: str | None, one: Rung) -> str:
 
 
 def trial_lines(facts: StudyFacts) -> list[str]:
-    """One line per trial."""
     lines = [f"{count(len(facts.trials), 'trial')}:"]
     for row in facts.trials:
         said = pairs(row.metrics) if row.progress == "measured" else printable(row.reason or "")
