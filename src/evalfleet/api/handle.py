@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, suppress
 
 import anyio
 import anyio.to_thread
+from msgspec.structs import replace
 
 from evalfleet import config
 from evalfleet.answers.attempts import ArtifactFile as Artifact
@@ -133,7 +134,8 @@ class RunHandle:
         """
         wanted = task_filter(states=_words(states), failed=failed, domain=domain, sort=sort)
         with self._opened() as (reader, run):
-            return list_tasks(reader, run, wanted)
+            found = list_tasks(reader, run, wanted)
+        return [replace(task, metrics=task.metrics or {}) for task in found]  # scripts ask for one without a look
 
     def log(self, key: str, stream: str = "stdout", *, attempt: int | None = None) -> str:
         """What a task has written to stdout or stderr so far, in its latest attempt or in that one.
