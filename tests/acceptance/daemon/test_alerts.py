@@ -12,6 +12,7 @@ from tests.support.alert_receiver import Receiver, configured
 from tests.support.fleet import Fleet, wait_for
 from tests.support.web_server import Served, serve
 
+from evalfleet.answers.alerts import Alert
 from evalfleet.daemon.alerts import state
 from evalfleet.store.open import open_store
 
@@ -38,14 +39,14 @@ def completed(server: Served, run_id: str) -> bool:
     return server.get(f"runs/{run_id}")["state"] == "completed"
 
 
-def listed(fleet: Fleet, run_id: str) -> list[dict[str, Any]]:
+def listed(fleet: Fleet, run_id: str) -> list[Alert]:
     """What `evalfleet alerts` lists, without its start: for what is asked again and again."""
     with closing(open_store(fleet.home)) as store:
         return state.listed(store, run=run_id, state=None, limit=20, before=None)[0]
 
 
 def all_delivered(fleet: Fleet, run_id: str) -> bool:
-    return all(one["delivered"] for one in listed(fleet, run_id))
+    return all(one.delivered for one in listed(fleet, run_id))
 
 
 @pytest.mark.slow
@@ -153,7 +154,7 @@ def test_apprise_is_sent_through_and_quiet_hours_are_kept(fleet: Fleet, receiver
     wait_for(lambda: receiver.of("budget") == ["fired"], "what is critical to be told at night")
     wait_for(lambda: [one for one in receiver.plain if "budget" in one["title"]], "apprise to send it, too")
     (fleet.folder / "gate").touch()
-    wait_for(lambda: [one for one in listed(fleet, run_id) if one["rule"] == "finished"], "the end")
+    wait_for(lambda: [one for one in listed(fleet, run_id) if one.rule == "finished"], "the end")
     wait_for(lambda: receiver.of("budget") == ["fired", "resolved"], "the critical one to be over")
     assert receiver.of("finished") == [], "what is not critical waits for the morning"
 

@@ -15,6 +15,7 @@ from tests.support.alert_receiver import Receiver, configured
 from tests.support.fleet import Fleet, wait_for
 from tests.support.web_server import serve
 
+from evalfleet.answers.alerts import Alert
 from evalfleet.daemon.alerts import state
 from evalfleet.store.open import open_store
 
@@ -43,10 +44,10 @@ def ended(*processes: subprocess.Popen[str]) -> None:
         assert process.wait(60) == 0
 
 
-def told(fleet: Fleet, rule: str) -> list[dict[str, Any]]:
+def told(fleet: Fleet, rule: str) -> list[Alert]:
     with closing(open_store(fleet.home)) as store:
         found = state.listed(store, run=None, state=None, limit=100, before=None)[0]
-    return [one for one in found if one["rule"] == rule]
+    return [one for one in found if one.rule == rule]
 
 
 def test_a_run_without_serve_tells_its_end(fleet: Fleet, receiver: Receiver):
@@ -54,7 +55,7 @@ def test_a_run_without_serve_tells_its_end(fleet: Fleet, receiver: Receiver):
     done = fleet.command("run", fleet.tasks([sh("a", "true")]))
     assert done.returncode == 0, done.stderr
     assert receiver.of("finished") == ["fired"], "sent before the command ended"
-    assert [one["delivered"][0]["channel"] for one in told(fleet, "finished")] == ["webhook"]
+    assert [one.delivered[0].channel for one in told(fleet, "finished")] == ["webhook"]
     with closing(open_store(fleet.home)) as store:
         assert store.daemon.claim_alerts("the next", 1), "the claim was released"
 

@@ -11,7 +11,7 @@ from evalfleet.cli.shared.options import home_option, json_option
 from evalfleet.config import Settings
 from evalfleet.model import RunState
 from evalfleet.operations.runs import list_runs
-from evalfleet.report import live, text
+from evalfleet.report import text
 from evalfleet.report.reader import opened_run
 from evalfleet.report.terminal import lines
 from evalfleet.report.terminal.lines import STATE_STYLES, Column, Line, Span, Style, columns, line, table, wrap
@@ -107,6 +107,7 @@ def _passed(run: RunRow) -> Span:
 
 
 def _show_run(settings: Settings, name: str, *, as_json: bool) -> None:
+    from evalfleet.report import live
     from evalfleet.report.summary import summarise
     from evalfleet.report.terminal.summary import overview
 
@@ -116,7 +117,8 @@ def _show_run(settings: Settings, name: str, *, as_json: bool) -> None:
         workers = () if over else live.workers(store, run)
         driven = not over and store.runs.driver(run.id) is not None
     if as_json:
-        print_document(RunStatus.copy_of(summary, driven=driven, workers=[_worker(one) for one in workers]))
+        told = [Worker.copy_of(one, state=str(one.state), task=one.key) for one in workers]
+        print_document(RunStatus.copy_of(summary, driven=driven, workers=told))
         return
     shown = overview(summary, lines.columns(), driven=driven, options=settings.home_option)
     busy = tuple(one for one in workers if one.key is not None)
@@ -125,7 +127,3 @@ def _show_run(settings: Settings, name: str, *, as_json: bool) -> None:
 
         shown[-1:-1] = [*worker_lines(busy, min(lines.columns(), _WIDEST)), []]
     lines.write(shown, colour=settings.colour)
-
-
-def _worker(one: live.WorkerLine) -> Worker:
-    return Worker.copy_of(one, state=str(one.state), task=one.key)
