@@ -164,7 +164,7 @@ class NotifiesOfBudgets(Protocol):
 
     async def set_budget(self, pool: str, usd: float | None) -> None:
         """Have the cloud notify people of this budget; None: not any more. It only notifies. Nothing happens where the settings
-        name nobody to notify."""
+        name no address to notify."""
         ...
 
 
