@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from tests.support.store import cases
 from tests.support.web_client import Client, serving
 
+from evalfleet import plugins
 from evalfleet.config.core_tables import AzureTable
 from evalfleet.daemon.pool_children import PoolChildren, PoolStanding, standings
 from evalfleet.model import DesiredState, HostState, Policy
@@ -92,7 +93,7 @@ async def test_kinds_of_pools_are_listed_with_the_options_that_they_take(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ):
     broken = EntryPoint("moon", "no_such_module:KIND", registry.GROUP)
-    monkeypatch.setattr(registry, "_plugins", lambda: {"moon": broken})
+    monkeypatch.setattr(plugins, "installed", lambda group: {"moon": broken} if group == registry.GROUP else {})
     found = {row.pop("name"): row for row in (await client.get("backends"))["backends"]}
     assert list(found) == ["ssh", "azure-vm", "moon"]
     assert found["ssh"] == {
