@@ -210,6 +210,7 @@ class Control:
         for machine in self._machines.all():
             if machine.power == "running":
                 strays -= processes.belonging(folder / machine.body["properties"]["vmId"])
+        strays &= processes.belonging(folder)  # a process of a running machine may have ended between the looks
         return [{"id": str(pid), "type": "process", "why": "runs on a machine that is off"} for pid in strays]
 
 
