@@ -95,6 +95,7 @@ def test_the_same_results_are_imported_once(results: Path, fleet: Fleet):
 def test_an_imported_run_is_not_retried(results: Path, fleet: Fleet):
     told = fleet.json("import", str(results), "--format", "waa")
     shown = fleet.command("report").stdout
+    assert "completed, imported: " in shown
     assert "1 held" in shown
     assert "evalfleet retry" not in shown
     assert fleet.json("report")["imported"] is True

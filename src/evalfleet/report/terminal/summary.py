@@ -47,7 +47,9 @@ def _heading(summary: Summary, driven: bool) -> list[Line]:
     )
     if state == "running" and not driven:
         head.append(Span(", not driven by a controller,", Style.WARN))
-    if summary.duration_s is not None:
+    if summary.imported:
+        head.append(Span(", imported"))  # how long its attempts took elsewhere is not known
+    elif summary.duration_s is not None:
         head.append(Span(f" {'for' if state == 'running' else 'after'} {text.span(summary.duration_s)}"))
     if summary.study is not None:
         parts = [f"{tasks.done:,} of {text.count(tasks.total, 'trial')} measured"]
