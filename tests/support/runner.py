@@ -59,6 +59,11 @@ def a_spec(*command: str, **fields: Any) -> JsonObject:
     return {**plain, "command": list(command), **fields}
 
 
+def sh(script: str) -> tuple[str, ...]:
+    """The command that runs a shell script."""
+    return ("/bin/sh", "-c", script)
+
+
 class RunnerClient:
     """One connection. Events that come while it waits for an answer are kept."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,30 +11,16 @@ from typing import Any
 
 import pytest
 from msgspec import to_builtins
+from tests.support import plugin
 from tests.support.fleet import Fleet
 
 import evalfleet
 from evalfleet import errors
 
-ROOT = Path(__file__).parents[3]
-
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the plugin, as pip installs it."""
-    folder = tmp_path_factory.mktemp("plugin")
-    source = folder / "source"
-    shutil.copytree(ROOT / "examples" / "plugin", source)
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    done = subprocess.run(
-        [*pip, "--disable-pip-version-check", "--target", str(folder / "site"), str(source)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stderr
-    return folder / "site"
+    return plugin.install(tmp_path_factory.mktemp("plugin"))
 
 
 @pytest.fixture
@@ -85,7 +70,7 @@ def test_it_is_listed(plugged: Fleet):
 
 def test_its_own_tests_pass(installed: Path, tmp_path: Path):
     environ = {**os.environ, "PYTHONPATH": str(installed)}
-    tests = [str(ROOT / "examples" / "plugin" / "tests"), "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
+    tests = [str(plugin.SOURCE / "tests"), "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *tests, "-c", os.devnull],
         env=environ,

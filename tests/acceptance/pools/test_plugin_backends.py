@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from tests.support import sshd
+from tests.support import plugin, sshd
 from tests.support.fleet import Fleet
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the plug-in, as pip installs it."""
-    folder = tmp_path_factory.mktemp("plugin")
-    shutil.copytree(ROOT / "examples" / "plugin", folder / "source")
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    done = subprocess.run(
-        [*pip, "--disable-pip-version-check", "--target", str(folder / "site"), str(folder / "source")],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stderr
-    return folder / "site"
+    return plugin.install(tmp_path_factory.mktemp("plugin"))
 
 
 @pytest.fixture

@@ -5,32 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-from tests.support.runner import RunnerClient, RunnerSpool, a_spec, is_alive, wait_until
+from tests.support.runner import RunnerClient, RunnerSpool, a_spec, is_alive, sh, wait_until
 
 SECRET = {"KEY": "correct-horse-battery"}
-
-
-@pytest.fixture
-def spool(tmp_path: Path) -> Iterator[RunnerSpool]:
-    runner = RunnerSpool(tmp_path / "spool")
-    runner.start()
-    yield runner
-    runner.close()
-    assert "Traceback" not in runner.log()
-
-
-@pytest.fixture
-def client(spool: RunnerSpool) -> Iterator[RunnerClient]:
-    with spool.client() as connection:
-        yield connection
-
-
-def sh(script: str) -> tuple[str, ...]:
-    return ("/bin/sh", "-c", script)
 
 
 def children_of(pid: int) -> list[int]:

@@ -8,33 +8,13 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.runner import RunnerClient, RunnerSpool, a_spec, wait_until
+from tests.support.runner import RunnerClient, RunnerSpool, a_spec, sh, wait_until
 
 from evalfleet.runner.attempt.output import LINE_CHARACTERS
-
-
-@pytest.fixture
-def spool(tmp_path: Path) -> Iterator[RunnerSpool]:
-    runner = RunnerSpool(tmp_path / "spool")
-    runner.start()
-    yield runner
-    runner.close()
-    assert "Traceback" not in runner.log()
-
-
-@pytest.fixture
-def client(spool: RunnerSpool) -> Iterator[RunnerClient]:
-    with spool.client() as connection:
-        yield connection
-
-
-def sh(script: str) -> tuple[str, ...]:
-    return ("/bin/sh", "-c", script)
 
 
 def test_hello(spool: RunnerSpool, client: RunnerClient) -> None:

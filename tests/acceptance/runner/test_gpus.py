@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from tests.support import nvidia
-from tests.support.runner import RunnerClient, RunnerSpool, a_spec, is_alive, wait_until
+from tests.support.runner import RunnerClient, RunnerSpool, a_spec, is_alive, sh, wait_until
 
 from evalfleet.model import JsonObject
 
@@ -110,10 +110,6 @@ def client(machine: Machine, spool: RunnerSpool) -> Iterator[RunnerClient]:
 
 def on(*command: str, uuid: str = "GPU-a", memory_mb: int | None = None, **fields: Any) -> JsonObject:
     return a_spec(*command, gpus=[{"uuid": uuid, "index": 7, "memory_mb": memory_mb}], **fields)
-
-
-def sh(script: str) -> tuple[str, ...]:
-    return ("/bin/sh", "-c", script)
 
 
 def gpu(client: RunnerClient) -> JsonObject:

@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.support.runner import PATIENCE_S, RunnerSpool, a_spec, is_alive, wait_until
+from tests.support.runner import PATIENCE_S, RunnerSpool, a_spec, is_alive, sh, wait_until
 
 from evalfleet.model import JsonObject
 from evalfleet.runner.spool.recovery import UNCLEAR_S
@@ -27,10 +27,6 @@ def spool(tmp_path: Path) -> Iterator[RunnerSpool]:
     yield runner
     runner.close()
     assert "Traceback" not in runner.log()
-
-
-def sh(script: str) -> tuple[str, ...]:
-    return ("/bin/sh", "-c", script)
 
 
 def serve(spool: RunnerSpool) -> list[str]:

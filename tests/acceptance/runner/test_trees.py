@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.runner import RunnerClient, RunnerSpool, a_spec, is_alive, wait_until
+from tests.support.runner import RunnerClient, RunnerSpool, a_spec, is_alive, sh, wait_until
 
 DAEMON = """
 import os, sys, time
@@ -49,10 +49,6 @@ def client(spool: RunnerSpool) -> Iterator[RunnerClient]:
 
 def children(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def sh(script: str) -> tuple[str, ...]:
-    return ("/bin/sh", "-c", script)
 
 
 def pid_in(path: Path) -> int:
