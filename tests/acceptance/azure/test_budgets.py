@@ -85,7 +85,7 @@ async def test_doctor_names_the_permission_that_it_needs(tmp_path: Path, monkeyp
         (tmp_path / "home").mkdir()
         (tmp_path / "home" / "config.toml").write_text('[azure]\nbudget_emails = ["ada@example.com"]\n')
         _, out, _ = await said(here, tmp_path, "doctor", "--azure", "--regions", "eastus")
-        assert f"you may not {BUDGETS}: Microsoft.Consumption/budgets/write" in out
+        assert f"you may not {BUDGETS}: Microsoft.Consumption/budgets/write" in " ".join(out.split())
     assert "Microsoft.Consumption/budgets/write" in NEEDED[BUDGETS]
 
 

@@ -257,6 +257,8 @@ def test_the_keyboard_reaches_a_run_and_its_lanes(fleet: Fleet, server: Served, 
     view.sees("reached", "completed")
     view.js("document.querySelector('input[type=search]').focus()")
     view.key("Tab")
+    assert view.js("document.activeElement.innerText") == "Plans"
+    view.key("Tab")
     assert view.js("document.activeElement.innerText") == "New run"
     assert view.js("getComputedStyle(document.activeElement).outlineStyle") == "solid", "one sees where one is"
     view.key("Tab")
