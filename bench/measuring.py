@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[1]))  # for what measurements share with the tests
+
 EVALFLEET = str(Path(sys.executable).parent / "evalfleet")
 SAMPLE_S = 0.02
 TICKS = os.sysconf("SC_CLK_TCK")

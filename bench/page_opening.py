@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import statistics
-import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
 from table import Line
+from tests.support.page_view import BUILT, CHROMIUM, MISSING, View, viewed
 
 from evalfleet.model import Outcome, Policy, Requests, TaskSpec, Verdict
 from evalfleet.store.attempts.records import Claim, Finish
 from evalfleet.store.open import open_store
-
-sys.path.append(str(Path(__file__).parents[1]))
-from tests.support.page_view import BUILT, CHROMIUM, MISSING, View, viewed
 
 TASKS = 10_000
 OPENINGS = 3

@@ -12,9 +12,8 @@ from statistics import fmean
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.makespan import simulated
 
-from evalfleet.core.breaker import Breaker
-from evalfleet.core.placement import Candidate, HostRoom, Slot, place
 from evalfleet.core.plan.choice import Goal, Option, break_even_runs, choose, counts, fleets, front, options
 from evalfleet.core.plan.durations import Durations, Job, Prior, Sample
 from evalfleet.core.plan.fleet import (
@@ -67,31 +66,8 @@ def test_without_chance_it_is_plain_arithmetic(tasks: int, workers: int, minutes
 
 
 def real_rules(seconds: list[float], order: list[int], workers: int) -> float:
-    """The same run by `core.placement` and `core.breaker`: when the last task ends, from the first machine's start."""
-    waiting = [Candidate(number=job + 1) for job in reversed(order)]
-    free = [Slot(worker=f"w{index}", host="h", index=index) for index in range(workers)]
-    live: list[tuple[float, int, Slot, float]] = []
-    breaker, now = Breaker(), 0.0
-    while waiting or live:
-        limit = min(len(free), breaker.allowance(now, len(live)))
-        placed = place(waiting, free, {"h": HostRoom()}, limit=limit)
-        for made in placed.assignments:
-            slot = next(one for one in free if one.worker == made.worker)
-            free.remove(slot)
-            breaker = breaker.admitted(str(made.task))
-            heapq.heappush(live, (now + seconds[made.task - 1], made.task, slot, now))
-        taken = {made.task for made in placed.assignments}
-        waiting = [one for one in waiting if one.number not in taken]
-        proof = min(since for _, _, _, since in live) + breaker.limits.slow_start_s
-        if not breaker.healthy and proof < live[0][0]:
-            now = proof
-            for _, number, _, since in live:
-                breaker = breaker.ran(str(number), since, now)
-            continue
-        now, number, slot, _ = heapq.heappop(live)
-        breaker = breaker.succeeded(str(number))
-        free.append(slot)
-    return now
+    """The same run by the rules of the engine: when the last task ends, from the first machine's start."""
+    return simulated([job + 1 for job in reversed(order)], dict(enumerate(seconds, 1)), workers)
 
 
 @settings(max_examples=60, deadline=None)
