@@ -163,7 +163,7 @@ def test_lines_of_a_trajectory():
     assert read_line(line) == Step(number=2, screenshot="shot.png", action="click()", at=1767323045.0)
     assert read_line('{"step_num": 0, "action": null}') == Step(number=0, screenshot=None, action=None, at=None)
     told = read_line('{"step_num": 0, "instruction": "Open Notepad"}')
-    assert told is not None
+    assert isinstance(told, Step)
     assert told.goal == "Open Notepad", "known without a checkout, too"
     for nonsense in (
         "",
