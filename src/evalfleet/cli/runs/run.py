@@ -16,7 +16,6 @@ from evalfleet.cli.shared.options import budget_option, home_option, json_option
 from evalfleet.cli.shared.output import lasting
 from evalfleet.cli.shared.thresholds import Thresholds, threshold_options
 from evalfleet.report.text import count, printable
-from evalfleet.store.open import open_store
 
 if TYPE_CHECKING:
     from evalfleet.model import Run
@@ -79,6 +78,7 @@ def command(
     from evalfleet.cli.shared.drive import Show, drive_and_report
     from evalfleet.engine.controller import take
     from evalfleet.operations.submit import RunOptions, require_secrets, submit
+    from evalfleet.store.open import open_store
 
     if detach and thresholds.given:
         raise click.UsageError(

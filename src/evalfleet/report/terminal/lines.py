@@ -125,12 +125,12 @@ UNCUT = 10_000
 def columns() -> int:
     """The terminal's width, or what COLUMNS says. Where neither is there nothing is cut or wrapped: what reads a pipe or a
     log can do that itself, and cannot bring back what was cut."""
-    import shutil
-
     from evalfleet.config import environment
 
     if not environment().get("COLUMNS") and not is_terminal(sys.stdout):
         return UNCUT
+    import shutil  # brings all archive formats
+
     return max(60, shutil.get_terminal_size((100, 24)).columns)
 
 
