@@ -18,7 +18,7 @@ from evalfleet.cli.waa.answers import GoldenImage
 from evalfleet.daemon.alerts.beside import alerts_beside
 from evalfleet.engine.controller import cancel, drive, take
 from evalfleet.engine.supervisor import Ending, owner_name
-from evalfleet.errors import InputError, Owned, RunOver
+from evalfleet.errors import EvalfleetError, InputError, Owned, RunOver
 from evalfleet.layout import Home
 from evalfleet.model import RunState
 from evalfleet.operations import golden_build, pools
@@ -95,25 +95,36 @@ def _followed(settings: Settings, store: Store, run: Run, as_json: bool) -> Endi
 def _finished(settings: Settings, store: Store, run: Run, as_json: bool) -> int:
     """Bake what is to be baked, remember the image, delete the pool that was made for it."""
     made = golden_build.built(settings, store, run)
-    try:
-        if made is None:
-            _tell_failure(settings, store, run)
-            return FAILED
-        golden, host = made
-        wanted = golden_build.payload_of(store, run)
-        if wanted["bake"] is not None:
-            pool = store.pools.get(run.policy.pool or "")
-            row = next(row for row in store.hosts.of_pool(pool.name) if row.name == host)
-            anyio.run(bake, settings, pool, row, wanted["bake"], _notice)
-        record = StoredImage(image=golden, run=run.id, stored=wanted["to"], baked=wanted["bake"])
-        remember(settings.home, record)
-    finally:
+    if made is None:
+        _tell_failure(settings, store, run)
         _leave_pool(settings, store, run)
+        return FAILED
+    golden, host = made
+    wanted = golden_build.payload_of(store, run)
+    if wanted["bake"] is not None:
+        _bake(settings, store, run, host, wanted["bake"])
+    record = StoredImage(image=golden, run=run.id, stored=wanted["to"], baked=wanted["bake"])
+    remember(settings.home, record)
+    _leave_pool(settings, store, run)
     cost_usd = summarise(store, run, results=False).cost.total_usd
     answer = GoldenImage.of_stored(record, cost_usd=cost_usd)
     size = f"{golden.bytes / 1e9:.1f} GB"
     print_answer(as_json, answer, f"golden image {golden.name} is ready: {size} in {answer.folder}; ${cost_usd:.2f}")
     return 0
+
+
+def _bake(settings: Settings, store: Store, run: Run, host: str, image: str) -> None:
+    """Where it fails the machine stays until its deadline, for its disk is all that there is of the image."""
+    pool = store.pools.get(run.policy.pool or "")
+    row = next(row for row in store.hosts.of_pool(pool.name) if row.name == host)
+    try:
+        anyio.run(bake, settings, pool, row, image, _notice)
+    except EvalfleetError:
+        _notice(
+            f"{host} of pool {pool.name} keeps the image until its deadline: the same command bakes it again; "
+            f"`evalfleet pool delete {pool.name}` gives it up"
+        )
+        raise
 
 
 def _tell_failure(settings: Settings, store: StoreReader, run: Run) -> None:
