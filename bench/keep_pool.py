@@ -18,7 +18,7 @@ import anyio
 
 from evalfleet import config
 from evalfleet.azure import sizes
-from evalfleet.pools.reconcile import own_pool
+from evalfleet.pools.controller import own_pool
 from evalfleet.pools.settings import PoolSettings
 from evalfleet.store.open import open_store
 from evalfleet.store.thread import StoreThread

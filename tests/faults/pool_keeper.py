@@ -16,7 +16,7 @@ from typing import Any
 import anyio
 
 from evalfleet import config
-from evalfleet.pools.reconcile import own_pool
+from evalfleet.pools.controller import own_pool
 from evalfleet.store.open import open_store
 from evalfleet.store.thread import StoreThread
 

@@ -18,9 +18,8 @@ from evalfleet.core.hosts.lifecycle import total_usd
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import Scenario
 from evalfleet.model import DesiredState, PoolHost
-from evalfleet.pools.controller import PoolController
+from evalfleet.pools.controller import PoolController, own_pool
 from evalfleet.pools.machine.facts import MachineFacts, facts_of
-from evalfleet.pools.reconcile import own_pool
 from evalfleet.pools.settings import PoolSettings
 from evalfleet.store.open import open_store
 from evalfleet.store.thread import StoreThread

@@ -276,7 +276,7 @@ async def reconcile(
         waits: also for machines that are to go and have work.
     """
     from evalfleet.engine.supervisor import owner_name  # heavy, and `pool status` needs neither
-    from evalfleet.pools.reconcile import reconcile_pool
+    from evalfleet.pools.controller import reconcile_pool
 
     await reconcile_pool(
         settings, store, order.pool, owner_name(), tell, again=order.again, creates=order.creates, waits=waits

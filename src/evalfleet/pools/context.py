@@ -11,10 +11,9 @@ from evalfleet import config
 from evalfleet.core.hosts.lifecycle import HOUR_S, total_usd
 from evalfleet.layout import Home
 from evalfleet.model import DesiredState, Pool, PoolHost
-from evalfleet.pools.cloud.offers import candidates
 from evalfleet.pools.cloud.problems import Action, Cause, Problem, Refusal
 from evalfleet.pools.cloud.protocol import Cloud, CloudProvider
-from evalfleet.pools.cloud.purchases import Purchases
+from evalfleet.pools.cloud.purchases import Purchases, candidates
 from evalfleet.pools.cloud.records import LABEL_OWNER, Offering
 from evalfleet.pools.machine.keys import login_key
 from evalfleet.pools.record import PoolRecord
@@ -39,7 +38,7 @@ class PoolContext:
         self.home = Home(settings.home)
         self.login = login_key(self.home)
         self.identity = identity
-        self.purchases = Purchases(record, provider.family, random.Random())
+        self.purchases = Purchases(record, provider.family, random.Random(), cloud.poll_s)
         self._pool: Pool | None = None
         self._image: str | None = None  # id, once found
 

@@ -1,24 +1,25 @@
 """Reconciles one pool: makes its machines what they should be, replaces those that are taken, moves deadlines.
 
-There is one at a time, the pool's owner. It can die at any moment: the next one reads what should be, lists the cloud
-by label, and goes on.
+There is one at a time, the pool's owner: `own_pool` makes this process that, `reconcile_pool` waits where another process is.
+It can die at any moment: the next one reads what should be, lists the cloud by label, and goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
 import anyio
-import anyio.to_thread
 from anyio.abc import TaskGroup
 from msgspec import Struct, field
 
+from evalfleet import config
 from evalfleet.core.hosts.lifecycle import Stage, Step, next_step
-from evalfleet.errors import EvalfleetError
+from evalfleet.errors import EvalfleetError, NotFound, Owned
 from evalfleet.hosts.base import first_error
-from evalfleet.model import DesiredState, HostState, HostWork, Pool, PoolHost
+from evalfleet.layout import Home
+from evalfleet.model import DesiredState, HostState, HostWork, PoolHost
 from evalfleet.pools.busy import waits_for
 from evalfleet.pools.cloud.problems import Action, Refusal
 from evalfleet.pools.cloud.protocol import NotifiesOfBudgets
@@ -26,15 +27,22 @@ from evalfleet.pools.cloud.quota import note_quota
 from evalfleet.pools.cloud.records import Kind, MachineView
 from evalfleet.pools.cloud.waits import waiting, waiting_for
 from evalfleet.pools.context import PoolContext
+from evalfleet.pools.kinds.registry import cloud_of
 from evalfleet.pools.machine.controller import MachineController, seen
 from evalfleet.pools.machine.deadline import let_stop, move_deadlines
 from evalfleet.pools.machine.facts import facts_of
-from evalfleet.pools.registry_file import registry_text, write_registry
+from evalfleet.pools.record import PoolRecord
+from evalfleet.pools.registry_file import RegistryFile
 from evalfleet.pools.replacement import set_aside
+from evalfleet.pools.settings import is_settled
 from evalfleet.pools.size import PoolSize
+from evalfleet.store.store import Store
+from evalfleet.store.thread import StoreThread
 
+Tell = Callable[[PoolHost], None]
 REST_S = 0.3  # between two looks at all machines, which cost the more the more they are
 PATIENCE = 8  # looks at the whole pool that are refused in a row, each after a longer pause
+OWNER_LOOK_S = 0.5  # between two looks at what another owner has done
 FAILED_PAUSES = 12  # polls until a machine that could not be brought to its desired state is tried again
 
 
@@ -68,7 +76,7 @@ class PoolController:
         self._only_drains = False  # all that is left to do waits for work to end
         self._strays: set[str] = set()  # machines without a row that we have asked the cloud to delete
         self._serves = False
-        self._exported = ""
+        self._registry_file = RegistryFile(context)
         self._is_let_in = not creates  # whether the network of the machines admits the address that we have now
         self._budget_told: tuple[float | None] | None = None  # the budget that the cloud was told of
         self._counts = True  # whether the quota may be another than when it was last looked at
@@ -165,12 +173,8 @@ class PoolController:
         hosts = await context.record.hosts()
         # After the hosts: why one of them was given up is written before its row is closed.
         pool = await self._size.begin(await context.refresh())
-        if not self._is_let_in and not pool.deleting:
-            self._is_let_in = True
-            await self._refresh_network({view.region for view in views.values()})
-        if views and not pool.deleting and self._budget_told != (told := (context.wanted.budget_usd,)):
-            self._budget_told = told
-            await self._tell_budget(context.wanted.budget_usd)
+        if not pool.deleting:
+            await self._refresh_cloud({view.region for view in views.values()})
         given_up = self._given_up  # before the work: a host is not given up on account of work that is read too early
         self._work = await context.record.call(self._store.hosts.work)
         strays = await self._drop_strays(views, hosts)
@@ -186,10 +190,15 @@ class PoolController:
         drains = [host.name for host in hosts if steps[host.name] is Step.DRAIN]
         waits = {name: await self._waits(name) for name in drains}
         due = [host for host in hosts if _is_due(host, steps[host.name], waits.get(host.name))]
-        await self._set_off(group, hosts, due)
+        await self._drop_outdated(hosts)
+        for host in due:
+            if host.name not in self._reconciling and host.name not in self._failed:
+                self._reconciling[host.name] = Reconciling(desired=host.desired)
+                self._counts = True
+                group.start_soon(self._reconcile_machine, host)
         kept = [host for host in hosts if host.name not in self._reconciling]
         await move_deadlines(context, kept, views)
-        await self._export(pool)
+        await self._registry_file.update(pool)
         if self._counts and not (self._reconciling or pool.deleting):
             self._counts = False
             await note_quota(context, hosts)
@@ -199,13 +208,19 @@ class PoolController:
         self._only_drains = is_still and bool(drains)
         return self.is_gone or (is_still and not drains and not pool.deleting)
 
-    async def _refresh_network(self, regions: Collection[str]) -> None:
-        """Let the network of machines that are there admit us: our address may have changed since they were made."""
-        for region in regions:
+    async def _refresh_cloud(self, regions: Collection[str]) -> None:
+        """Let the network of machines that are there admit us, whose address may have changed since they were made; and tell
+        the cloud a budget that is new."""
+        context = self._context
+        for region in () if self._is_let_in else regions:
             try:
-                await self._context.cloud.prepare_region(self._name, region, self._context.identity.label)
+                await context.cloud.prepare_region(self._name, region, context.identity.label)
             except Refusal as error:
                 waiting_for(f"the network in {region} cannot be looked at: {error}")
+        self._is_let_in = True
+        if regions and self._budget_told != (told := (context.wanted.budget_usd,)):
+            self._budget_told = told
+            await self._tell_budget(context.wanted.budget_usd)
 
     async def _tell_budget(self, usd: float | None) -> None:
         """Let the cloud itself notify people of the budget. It only notifies: what it refuses stops nothing."""
@@ -216,20 +231,16 @@ class PoolController:
             except Refusal as error:
                 waiting_for(f"the cloud's own budget of pool {self._name} cannot be set: {error}")
 
-    async def _set_off(self, group: TaskGroup, hosts: list[PoolHost], due: list[PoolHost]) -> None:
+    async def _drop_outdated(self, hosts: list[PoolHost]) -> None:
+        """Forget failures after a while, and cancel what leads machines to a state that is not their desired one any more."""
         now = await self._context.record.now()
         again_s = FAILED_PAUSES * self._context.cloud.poll_s
-        if self._serves:  # whoever waits for the end is told instead
+        if self._serves:  # `settle` raises them instead
             self._failed = {name: failed for name, failed in self._failed.items() if now - failed[1] < again_s}
         for host in hosts:
             running = self._reconciling.get(host.name)
             if running is not None and running.desired is not host.desired:
-                running.scope.cancel()  # in whichever moment: it could as well have died then
-        for host in due:
-            if host.name not in self._reconciling and host.name not in self._failed:
-                self._reconciling[host.name] = Reconciling(desired=host.desired)
-                self._counts = True
-                group.start_soon(self._reconcile_machine, host)
+                running.scope.cancel()  # at any moment: it could as well have died then
 
     def _step(self, host: PoolHost, views: Mapping[str, MachineView]) -> Step:
         return next_step(host, seen(views.get(host.name)), busy=self._has_work(host.name))
@@ -294,17 +305,6 @@ class PoolController:
         await context.record.call(self._store.pools.delete, self._name)
         self.is_gone = True
 
-    async def _export(self, pool: Pool) -> None:
-        """For tools that read files; written when it has changed."""
-        context = self._context
-        hosts = await context.record.hosts(gone=True)
-        tallies = await context.record.call(self._store.pools.tallies, pool)
-        keys = await context.record.call(self._store.pools.host_keys, pool)
-        text = registry_text(pool, hosts, tallies, keys)
-        if text != self._exported:
-            await anyio.to_thread.run_sync(write_registry, context.home.registry_file(self._name), text)
-            self._exported = text
-
     async def _nap(self, at_most_s: float) -> None:
         with anyio.move_on_after(at_most_s):
             await self._poked.wait()
@@ -324,3 +324,89 @@ async def _machine_tasks() -> AsyncGenerator[TaskGroup]:
     with first_error(EvalfleetError):
         async with anyio.create_task_group() as group:
             yield group
+
+
+@asynccontextmanager
+async def own_pool(
+    settings: config.Settings,
+    store: Store,
+    thread: StoreThread,
+    name: str,
+    process: str,
+    tell: Tell = lambda _: None,
+    *,
+    creates: bool = True,
+    stopped_at: float | None = None,
+) -> AsyncGenerator[PoolController]:
+    """Own the pool inside the block; `creates` and `stopped_at` as in `PoolController`.
+
+    Raises Owned where another process owns it; NotFound where there is no such pool (any more); InputError where the cloud's
+    settings or packages are missing, or name another account than the pool's.
+    """
+    pool = await thread.call(store.pools.get, name)
+    kind = cloud_of(pool)
+    kind.require_account(pool, settings)
+    async with kind.provider.open(settings, Home(settings.home)) as cloud:
+        taken = await thread.call(store.pools.take, name, process)
+        try:
+            record = PoolRecord(store, thread, taken, tell)
+            context = PoolContext(record, cloud, kind.provider, settings, await thread.call(store.home.identity))
+            await context.refresh()
+            yield PoolController(context, creates=creates, stopped_at=stopped_at)
+        finally:
+            await thread.finish(store.pools.leave, taken)
+
+
+async def reconcile_pool(
+    settings: config.Settings,
+    store: Store,
+    name: str,
+    process: str,
+    tell: Tell,
+    *,
+    again: bool = False,
+    creates: bool = True,
+    waits: bool = True,
+) -> None:
+    """Return when the machines of the pool are what they should be, or cannot be now: `Pool.reason` says why not.
+
+    Args:
+        again: let machines in quarantine prove themselves again, where we are the owner.
+        creates: whether machines that are missing are created, where we are the owner: who stops or deletes buys nothing.
+        waits: also for machines that are to go and have work, where we are the owner.
+
+    Raises Refusal where the cloud refuses all requests; InputError where the cloud's settings or packages are missing.
+    """
+    thread = StoreThread()
+    while True:
+        try:
+            async with own_pool(settings, store, thread, name, process, tell, creates=creates) as controller:
+                if again:
+                    await controller.retry_quarantined()
+                await controller.settle(waits=waits)
+                return
+        except NotFound:
+            return  # somebody else saw to it that it is gone
+        except Owned:
+            if await _waited(store, thread, name, tell):
+                return
+
+
+async def _waited(store: Store, thread: StoreThread, name: str, tell: Tell) -> bool:
+    """Wait while another process does it. False: that process has ended."""
+    seen: dict[str, PoolHost] = {}
+    waiting_for(f"another process keeps pool {name}, and does this; waiting for it")
+    while await thread.call(store.pools.owner, name) is not None:
+        try:
+            pool = await thread.call(store.pools.get, name)
+        except NotFound:
+            return True
+        hosts = await thread.call(store.hosts.of_pool, name)
+        for host in hosts:
+            if seen.get(host.name) != host:
+                seen[host.name] = host
+                tell(host)
+        if is_settled(pool, hosts):
+            return True
+        await anyio.sleep(OWNER_LOOK_S)
+    return False

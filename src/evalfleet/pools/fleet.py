@@ -19,12 +19,11 @@ from evalfleet.pools.busy import waiting
 from evalfleet.pools.cloud.problems import Refusal
 from evalfleet.pools.cloud.protocol import Cloud
 from evalfleet.pools.cloud.waits import told_to
-from evalfleet.pools.controller import PoolController
+from evalfleet.pools.controller import PoolController, own_pool, reconcile_pool
 from evalfleet.pools.kinds.cloud import CloudKind
 from evalfleet.pools.machine.facts import facts_of
 from evalfleet.pools.machine.host import CloudBackend
 from evalfleet.pools.machine.reach import ssh_spec
-from evalfleet.pools.reconcile import own_pool, reconcile_pool
 from evalfleet.pools.settings import settings_of
 from evalfleet.store.home.facts import identified
 from evalfleet.store.open import open_store

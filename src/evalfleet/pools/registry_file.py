@@ -9,8 +9,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import anyio.to_thread
+
 from evalfleet.benchmarks.registry import container_of
 from evalfleet.model import DesiredState, HostState, Pool, PoolHost
+from evalfleet.pools.context import PoolContext
 from evalfleet.pools.machine.facts import facts_of
 from evalfleet.pools.settings import settings_of
 
@@ -28,6 +31,25 @@ _STATUS = {
 
 
 Keys = Mapping[str, tuple[Sequence[str], Sequence[str]]]
+
+
+class RegistryFile:
+    """The file of one pool. Used in the loop's thread."""
+
+    def __init__(self, context: PoolContext) -> None:
+        self._context = context
+        self._written = ""
+
+    async def update(self, pool: Pool) -> None:
+        """Write it, if it has changed."""
+        record = self._context.record
+        hosts = await record.hosts(gone=True)
+        tallies = await record.call(record.store.pools.tallies, pool)
+        keys = await record.call(record.store.pools.host_keys, pool)
+        text = registry_text(pool, hosts, tallies, keys)
+        if text != self._written:
+            await anyio.to_thread.run_sync(write_registry, self._context.home.registry_file(pool.name), text)
+            self._written = text
 
 
 def registry_text(pool: Pool, hosts: Sequence[PoolHost], tallies: Mapping[str, Any], keys: Keys) -> str:

@@ -67,13 +67,24 @@ class PoolSize:
         if not await self._may_request(pool, now):
             return
         needed = await self._needed()
-        if not wanted.scales:
+        if wanted.scales:
+            count = await self._follow_demand(hosts, needed, busy, now)
+        else:
             await self._start_stopped(hosts, needed)
             await self._stop_unused(hosts, needed, now)
             have = len([host for host in hosts if host.state is not HostState.LOST and not is_replaced(host)])
-            target = min(needed, wanted.workers) if self._is_stopped else wanted.workers
-            await self._request(target - have, under_way)
+            count = (min(needed, wanted.workers) if self._is_stopped else wanted.workers) - have
+        if self._probes and not self._context.purchases.is_proven:
+            count = min(count, 1 - under_way)
+        if count <= 0 or not self._creates or await self._loses_too_many():
             return
+        facts = missing_sizes(wanted.mix, await self._context.record.hosts(), count)
+        act = partial(self._store.hosts.request, self._name, f"{wanted.name_prefix}-", facts)
+        await self._context.record.call(self._unless_stopped(act))
+
+    async def _follow_demand(self, hosts: list[PoolHost], needed: int, busy: Collection[str], now: float) -> int:
+        """Start and shed machines of a pool that scales. Returns how many new ones it needs."""
+        wanted = self._context.wanted
         least = 0 if self._is_stopped else wanted.least
         demand = Demand(wanted=needed, least=least, most=wanted.limit)
         idle_s = 0.0 if wanted.run is not None else wanted.idle
@@ -81,7 +92,7 @@ class PoolSize:
         await self._set_desired(change.start, DesiredState.RUNNING, "a run needs it")
         shed = DesiredState.GONE if wanted.idle_action == "delete" or wanted.run is not None else DesiredState.STOPPED
         await self._set_desired(change.shed, shed, f"idle for {idle_s:g} s")
-        await self._request(change.request, under_way)
+        return change.request
 
     @property
     def _is_stopped(self) -> bool:
@@ -135,27 +146,18 @@ class PoolSize:
         self._probes = self._has_looked  # after a refusal of our own one machine finds out for all
         await self._context.purchases.resume()
 
-    async def _request(self, count: int, under_way: int) -> None:
-        wanted = self._context.wanted
-        if self._probes and not self._context.purchases.is_proven:
-            count = min(count, 1 - under_way)
-        if count <= 0 or not self._creates:
-            return
-        lost = await self._lost_lately()
-        if lost > wanted.limit * LOST_MOST:
-            message = f"{lost} machines were lost within an hour, of a pool of {wanted.limit}; look why"
-            await self._context.purchases.pause("replaced", f"{message}: `evalfleet events pool:{self._name}`")
-            return
-        facts = missing_sizes(wanted.mix, await self._context.record.hosts(), count)
-        act = partial(self._store.hosts.request, self._name, f"{wanted.name_prefix}-", facts)
-        await self._context.record.call(self._unless_stopped(act))
-
-    async def _lost_lately(self) -> int:
-        """Machines that were there, and went although they were to stay."""
+    async def _loses_too_many(self) -> bool:
+        """Whether machines that were there went although they were to stay, more than replacing them can help; says so."""
         rows = await self._context.record.hosts(gone=True)
         since = await self._context.record.now() - HOUR_S
         taken = (row.gone_at for row in rows if row.desired is not DesiredState.GONE and row.made_at is not None)
-        return sum(1 for gone_at in taken if gone_at is not None and gone_at >= since)
+        lost = sum(1 for gone_at in taken if gone_at is not None and gone_at >= since)
+        limit = self._context.wanted.limit
+        if lost <= limit * LOST_MOST:
+            return False
+        message = f"{lost} machines were lost within an hour, of a pool of {limit}; look why"
+        await self._context.purchases.pause("replaced", f"{message}: `evalfleet events pool:{self._name}`")
+        return True
 
     async def _set_desired(self, names: tuple[str, ...] | list[str], desired: DesiredState, reason: str) -> None:
         if names:

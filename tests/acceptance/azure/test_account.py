@@ -15,7 +15,7 @@ from evalfleet.azure.account import policies
 from evalfleet.azure.provider import AzureProvider
 from evalfleet.azure.sizes import DEFAULT_SIZE
 from evalfleet.emulator.scenario import Policy, Role, Scenario
-from evalfleet.pools.cloud.offers import candidates
+from evalfleet.pools.cloud.purchases import candidates
 from evalfleet.pools.cloud.records import Diagnosis, Level
 
 pytestmark = pytest.mark.anyio

@@ -16,8 +16,8 @@ from evalfleet.azure.requests.image import ImageSpec
 from evalfleet.azure.responses import VmView
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import Scenario
-from evalfleet.pools.cloud.offers import Closed
 from evalfleet.pools.cloud.problems import Action, Cause, Refusal
+from evalfleet.pools.cloud.purchases import Closed
 from evalfleet.pools.cloud.records import LABEL_IMAGE, Offering, Progress, Verb
 
 pytestmark = pytest.mark.anyio

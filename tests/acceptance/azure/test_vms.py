@@ -24,8 +24,8 @@ from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import Scenario, Times
 from evalfleet.emulator.server import Options
 from evalfleet.layout import Home
-from evalfleet.pools.cloud.offers import Closed, Plan, Try, candidates, next_offer
 from evalfleet.pools.cloud.problems import Action, Cause, Refusal
+from evalfleet.pools.cloud.purchases import Closed, Plan, Try, candidates, next_offer
 from evalfleet.pools.cloud.records import LABEL_POOL, LABEL_WORKER, HostKey, Verb, expires_of
 from evalfleet.pools.machine.keys import STAGE, SWAP, fresh_host_key
 

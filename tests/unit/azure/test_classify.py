@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from evalfleet.azure.error_causes import ErrorFacts, classify, facts_of
 from evalfleet.azure.provider import AzureProvider
-from evalfleet.pools.cloud import offers
-from evalfleet.pools.cloud.offers import Closed, Plan, Stop, Try, candidates, next_offer
+from evalfleet.pools.cloud import purchases
 from evalfleet.pools.cloud.problems import ACTIONS, Action, Cause, Problem
+from evalfleet.pools.cloud.purchases import Closed, Plan, Stop, Try, candidates, next_offer
 from evalfleet.pools.cloud.records import Offering
 
 PROVIDER = AzureProvider()
@@ -151,7 +151,7 @@ def test_a_full_region_gives_way_to_the_next_region():
 
 def test_at_most_three_tries():
     asked, step, _, _ = follow(start(SIZES), [problem("AllocationFailed")] * 3)
-    assert len(set(asked)) == offers.TRIES
+    assert len(set(asked)) == purchases.TRIES
     assert isinstance(step, Stop)
     assert "after 3 tries" in step.message
 
@@ -180,12 +180,12 @@ def test_a_throttled_request_is_repeated_after_the_time_that_was_asked_for():
     asked, step, plan, _ = follow(start(), [problem("TooManyRequests", status=429, retry=7.0)])
     assert isinstance(step, Try)
     assert (step.offering, step.clear) == (asked[0], False)
-    assert 7.0 <= step.after_s <= 7.0 * (1 + offers.JITTER)
+    assert 7.0 <= step.after_s <= 7.0 * (1 + purchases.JITTER)
     assert plan.tries == 1
 
 
 def test_a_storm_ends():
-    storm = [problem("TooManyRequests", status=429)] * (offers.WAITS + offers.TRIES)
+    storm = [problem("TooManyRequests", status=429)] * (purchases.WAITS + purchases.TRIES)
     _, step, _, _ = follow(start(), storm)
     assert isinstance(step, Stop)
 

@@ -28,8 +28,8 @@ def examine_account(
 
     from evalfleet.answers.home import Check, Level
     from evalfleet.errors import ConfigError, InputError, NotFound
-    from evalfleet.pools.cloud.offers import candidates
     from evalfleet.pools.cloud.protocol import Diagnoses
+    from evalfleet.pools.cloud.purchases import candidates
     from evalfleet.pools.cloud.waits import told_to
     from evalfleet.pools.kinds.registry import clouds
 
@@ -65,8 +65,8 @@ def may_buy(settings: Settings, kind: PoolKind, kept: JsonObject) -> bool:
     import anyio
     import msgspec
 
-    from evalfleet.pools.cloud.offers import candidates
     from evalfleet.pools.cloud.protocol import Diagnoses
+    from evalfleet.pools.cloud.purchases import candidates
     from evalfleet.pools.cloud.records import Level
     from evalfleet.pools.settings import PoolSettings, in_present_words
 

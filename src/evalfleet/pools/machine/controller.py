@@ -93,12 +93,8 @@ class MachineController:
     async def _step(self) -> bool:
         """Look, and do one thing. True: there is nothing more to do."""
         record = self._record
-        await record.refresh()
-        if self._record.must_end:
-            await self._deadline.protect()
-            if not await self._record.look():
-                await anyio.sleep(self._record.pause_s)
-                return False
+        if not await self._is_free():
+            return False
         view = await self._cloud.view(record.name)
         if view is not None and not self._is_ours(view):
             return await self._give_up_name(view)
@@ -106,10 +102,6 @@ class MachineController:
             await self._wait()
             return False
         record.see(view)
-        return await self._towards(view)
-
-    async def _towards(self, view: MachineView | None) -> bool:
-        record = self._record
         is_to_go = record.desired is not DesiredState.RUNNING
         waits = await self._waits() if self._waits is not None and is_to_go else None
         step = next_step(record.host, seen(view), busy=waits is not None)
@@ -135,20 +127,29 @@ class MachineController:
             case Step.START:
                 await self._start()
             case Step.STOP:
-                await record.move(state=HostState.DRAINING, reason=None)
-                await record.begin(Verb.STOP, await self._cloud.stop(record.name))
+                await self._stop()
             case Step.DELETE:
                 await self._delete()
             case Step.MARK_LOST:
                 await self._mark_lost()
             case Step.STOPPED:
-                facts = replace(record.facts, operation=None, problem=None)
-                await record.stop_meter(state=HostState.STOPPED, facts=facts, reason=facts.unwell, readiness_check=None)
+                await self._mark_stopped()
                 return True
             case Step.GONE:
                 await self._cloud.drop_deadline(record.name)
                 await record.stop_meter(state=HostState.GONE)
         return record.state is HostState.GONE
+
+    async def _is_free(self) -> bool:
+        """Read the row; False while the cloud is at something that must end before anything else is ordered."""
+        record = self._record
+        await record.refresh()
+        if record.must_end:
+            await self._deadline.protect()
+            if not await record.look():
+                await anyio.sleep(record.pause_s)
+                return False
+        return True
 
     async def _wait(self) -> None:
         await anyio.sleep(self._cloud.poll_s)
@@ -317,6 +318,10 @@ class MachineController:
 
     # Ending
 
+    async def _stop(self) -> None:
+        await self._record.move(state=HostState.DRAINING, reason=None)
+        await self._record.begin(Verb.STOP, await self._cloud.stop(self._record.name))
+
     async def _clear(self, view: MachineView | None, problem: Problem | None) -> None:
         """Delete what a creation left behind, and remember why it failed."""
         record = self._record
@@ -358,6 +363,10 @@ class MachineController:
             await self._cloud.stop(self._record.name)
         except Refusal:
             return  # that is locked, too; the refusal of the deletion is told
+
+    async def _mark_stopped(self) -> None:
+        facts = replace(self._record.facts, operation=None, problem=None)
+        await self._record.stop_meter(state=HostState.STOPPED, facts=facts, reason=facts.unwell, readiness_check=None)
 
     async def _mark_lost(self) -> None:
         facts = self._record.facts

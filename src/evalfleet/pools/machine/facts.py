@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Struct, field
 
 from evalfleet.model import JsonObject, PoolHost
-from evalfleet.pools.cloud.offers import Plan
 from evalfleet.pools.cloud.problems import Problem
+from evalfleet.pools.cloud.purchases import Plan
 
 
 class Operation(Struct, frozen=True, kw_only=True):
