@@ -66,9 +66,9 @@ class Loads(LoadQueries):
         return float("-inf")
 
     def _thin(self, now: float) -> None:
-        for row in self._db.rows("select_thick_pieces", before=now - THIN_AFTER_S - PIECE_S, limit=_AT_A_TIME):
+        for row in self._db.rows("select_thick_pieces", older_than=now - THIN_AFTER_S - PIECE_S, limit=_AT_A_TIME):
             few = thinned(unpack(row["begins"], row["samples"]))
             self._db.rows(
                 "put_load_piece", host=row["host"], begins=row["begins"], thin=1, samples=pack(row["begins"], few)
             )
-        self._db.rows("drop_old_pieces", before=now - KEPT_S)
+        self._db.rows("drop_old_pieces", older_than=now - KEPT_S)

@@ -127,10 +127,3 @@ def test_counts_stand_for_attempts(tmp_path: Path) -> None:
     assert wrong.fetchall() == []
     assert [(task.consumed, task.lost) for task in store.tasks.all(run.id)] == [(1, 1), (0, 1), (0, 0)]
     store.close()
-
-
-def test_every_dialect_has_the_same_statements() -> None:
-    folder = Path(store_package.__file__).parent / "sql"
-    names = {dialect.name: set(statements(dialect.name)) for dialect in folder.iterdir()}
-    assert DIALECT in names
-    assert all(found == names[DIALECT] for found in names.values())

@@ -1,7 +1,7 @@
 """What a store needs of a database.
 
-A kind of database is one module beside this one, a folder of statements (`sql/<dialect>/`) and a folder of migrations
-(`migrations/<dialect>/`). Everything else in `store` is the same for all of them.
+A kind of database is one module beside this one, a folder of migrations (`migrations/<dialect>/`), and a folder of those
+statements that it words in its own way (`sql/<dialect>/`). Everything else in `store` is the same for all of them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,17 @@ Row = Mapping[str, Any]  # by column name
 class Conflict(Exception):
     """A row with that key exists already."""
 
+    def __init__(self, message: str, values: Mapping[str, Any]) -> None:
+        super().__init__(message)
+        self.values = values  # of the row that could not be inserted
+
 
 class Database(Protocol):
     """One connection, used by one thread at a time. Other processes may have connections to the same data.
 
     A statement is named. Every dialect has the same names; under one name, the statements of all dialects take the same
     values and return the same columns. A value is None, an int, a float, a str or bytes: a flag is 0 or 1, a list or a
-    record is JSON text, and a moment is seconds since 1970. How a statement writes its placeholders is up to the dialect.
+    record is JSON text, and a moment is seconds since 1970. A name of a value stands for one type in all statements.
 
     Errors of the driver are raised as errors of evalfleet that tell a person what to do: StoreBusy (nothing was changed, so
     the call may be made again), StoreUnwritable, StoreCorrupt, and InputError for text that is not Unicode.
@@ -37,7 +41,7 @@ class Database(Protocol):
         ...
 
     def many(self, name: str, values: Iterator[dict[str, Any]]) -> None:
-        """Execute one statement for each of `values`, which are read one by one. Raises Conflict at the first whose key exists."""
+        """Execute one statement for each of `values`, which are read a few at a time. Raises Conflict at the first whose key exists."""
         ...
 
     def transaction(self) -> AbstractContextManager[None]:

@@ -95,11 +95,19 @@ class SqliteDatabase:
             raise clear_error(error, self._home) or error from error
 
     def many(self, name: str, values: Iterator[dict[str, Any]]) -> None:
+        last: dict[str, Any] = {}
+
+        def seen() -> Iterator[dict[str, Any]]:
+            nonlocal last
+            for one in values:
+                last = one
+                yield one
+
         try:
             with self._in_use:
-                self._connection.executemany(self._sql[name], values)
+                self._connection.executemany(self._sql[name], seen())
         except sqlite3.IntegrityError as error:
-            raise Conflict(str(error)) from error
+            raise Conflict(str(error), last) from error
         except sqlite3.Error as error:
             raise clear_error(error, self._home) or error from error
 

@@ -1,6 +1,7 @@
-"""Named SQL statements, read from the `.sql` files of one dialect.
+"""Named SQL statements, read from `.sql` files.
 
-A statement starts with a line ``-- name: some_name`` and ends where the next one starts.
+The files in `sql/` hold the statements of all dialects, as SQLite takes them. A file in `sql/<dialect>/` replaces those that
+a dialect must word in another way. A statement starts with a line ``-- name: some_name`` and ends where the next one starts.
 """
 
 from __future__ import annotations
@@ -21,25 +22,32 @@ class Migration(NamedTuple):
 
 @cache
 def statements(dialect: str) -> dict[str, str]:
-    """All statements of `dialect` by name."""
+    """All statements by name, as `dialect` takes them or, where they are shared, as SQLite does."""
+    shared, own = _read(_FOLDER / "sql"), _read(_FOLDER / "sql" / dialect)
+    if unknown := own.keys() - shared.keys():
+        raise ValueError(f"{dialect} replaces statements that there are not: {sorted(unknown)}")
+    return shared | own
+
+
+def _read(folder: Path) -> dict[str, str]:
     found: dict[str, str] = {}
-    for entry in sorted((_FOLDER / "sql" / dialect).iterdir(), key=lambda e: e.name):
-        for part in entry.read_text("utf-8").split("-- name: ")[1:]:
+    for file in sorted(folder.glob("*.sql")):
+        for part in file.read_text("utf-8").split("-- name: ")[1:]:
             name, _, text = part.partition("\n")
             if name in found:
-                raise ValueError(f"statement {name!r} is defined twice for {dialect}")
+                raise ValueError(f"statement {name!r} is defined twice in {folder}")
             found[name.strip()] = text.strip().rstrip(";")
     return found
 
 
 @cache
 def migrations(dialect: str) -> tuple[Migration, ...]:
-    """The migrations of `dialect`, oldest first; their versions run 1, 2, 3, ..."""
+    """The migrations of `dialect`, oldest first. Equal versions of two dialects hold the same tables; a dialect that came
+    later begins with the version of its day."""
     found: list[Migration] = []
-    for entry in (_FOLDER / "migrations" / dialect).iterdir():
-        if entry.name.endswith(".sql"):
-            found.append(Migration(int(entry.name.split("_")[0]), entry.name, entry.read_text("utf-8")))
+    for entry in (_FOLDER / "migrations" / dialect).glob("*.sql"):
+        found.append(Migration(int(entry.name.split("_")[0]), entry.name, entry.read_text("utf-8")))
     found.sort()
-    if [each.version for each in found] != list(range(1, len(found) + 1)):
-        raise ValueError(f"the migrations of {dialect} are not numbered 1, 2, 3, …: {[each.name for each in found]}")
+    if [each.version for each in found] != list(range(found[0].version, found[0].version + len(found))):
+        raise ValueError(f"the migrations of {dialect} leave a number out: {[each.name for each in found]}")
     return tuple(found)

@@ -83,7 +83,7 @@ class Hosts(HostQueries):
             moved = self._db.rows(
                 "move_host",
                 name=host.name,
-                before=before,
+                was=before,
                 epoch=pool.epoch,
                 state=host.state,
                 reason=host.reason,

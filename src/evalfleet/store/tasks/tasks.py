@@ -55,17 +55,17 @@ class Tasks(TaskQueries):
     def insert(self, run_id: str, lines: Iterable[bytes], after: int) -> int:
         """Insert tasks, one line of JSON each, inside the transaction of the caller; returns the number of the last. For the
         other parts of the store."""
-        count, key = after, ""
+        count = after
 
         def values() -> Iterator[dict[str, Any]]:
-            nonlocal count, key
+            nonlocal count
             for line in lines:
                 head = _head.decode(line)
-                count, key = count + 1, head.key
+                count += 1
                 yield {
                     "run_id": run_id,
                     "number": count,
-                    "key": key,
+                    "key": head.key,
                     "domain": head.domain,
                     "spec": line[:-1].decode(),
                 }
@@ -74,7 +74,7 @@ class Tasks(TaskQueries):
             self._db.many("insert_task", values())
         except Conflict as error:
             raise InputError(
-                f"task {count}: the key {key!r} is used twice; every task of a run needs its own"
+                f"task {error.values['number']}: the key {error.values['key']!r} is used twice; every task of a run needs its own"
             ) from error
         return count
 

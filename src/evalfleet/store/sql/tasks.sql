@@ -206,7 +206,8 @@ update task set rank = :rank where run_id = :run_id and number = :number;
 
 -- name: select_stated
 -- What tasks say that an attempt of theirs costs at most, and the shortest time limit of those that do not say it.
-select min(json_extract(spec, '$.max_cost_usd')) as least, sum(json_extract(spec, '$.max_cost_usd') is null) as without,
+select min(cast(json_extract(spec, '$.max_cost_usd') as double precision)) as least,
+       count(*) filter (where json_extract(spec, '$.max_cost_usd') is null) as without,
        min(case when json_extract(spec, '$.max_cost_usd') is null
-                then coalesce(json_extract(spec, '$.timeout_s'), :timeout_s) end) as shortest_s
+                then coalesce(cast(json_extract(spec, '$.timeout_s') as double precision), :timeout_s) end) as shortest_s
   from task where run_id = :run_id;

@@ -6,10 +6,10 @@ insert into host_load (host, begins, thin, samples) values (:host, :begins, :thi
 on conflict (host, begins) do update set samples = excluded.samples, thin = excluded.thin;
 
 -- name: select_thick_pieces
-select host, begins, samples from host_load where thin = 0 and begins < :before order by begins limit :limit;
+select host, begins, samples from host_load where thin = 0 and begins < :older_than order by begins limit :limit;
 
 -- name: drop_old_pieces
-delete from host_load where thin = 1 and begins < :before;
+delete from host_load where thin = 1 and begins < :older_than;
 
 -- name: select_load_pieces
 select begins, samples from host_load where host = :host and begins >= :since and begins < :until order by begins;
@@ -38,7 +38,7 @@ select (select min(claimed_at) from attempt indexed by attempt_unended
          where run_id = :run_id and state <> 'ended' and state <> 'collecting') as oldest_claim,
        (select min(lease_expires_at) from attempt indexed by attempt_unended
          where run_id = :run_id and state <> 'ended' and state <> 'collecting') as next_expiry,
-       (select max(min(t.not_before), coalesce(r.started_at, r.created_at)) from task t join run r on r.id = t.run_id
+       (select max(min(t.not_before), min(coalesce(r.started_at, r.created_at))) from task t join run r on r.id = t.run_id
          where t.run_id = :run_id and t.state = 'queued' and t.not_before <= :now and t.hold_asked = 0) as waits_since;
 
 -- name: count_runs

@@ -1,7 +1,7 @@
 -- name: sum_tasks
 -- All that scores need, small even for a long run. `retried`: whether the task took more than one attempt.
-select domain, state, attempts > 1 as retried, count(*) as count, total(score) as score, total(success) as successes,
-       total(duration_s) as duration_s, count(duration_s) as timed, sum(attempts = 0) as untried
+select domain, state, case when attempts > 1 then 1 else 0 end as retried, count(*) as count, total(score) as score, total(success) as successes,
+       total(duration_s) as duration_s, count(duration_s) as timed, count(*) filter (where attempts = 0) as untried
   from task where run_id = :run_id group by domain, state, retried order by domain;
 
 -- name: sum_states
@@ -20,13 +20,13 @@ select total(case when outcome is null
 -- attempts of any run had it. The joins are in this order so that each attempt is read once, and not once per worker.
 with span as materialized (
     select host, worker, min(claimed_at) as first_at, max(coalesce(ended_at, :now)) as last_at, max(price_usd_per_hour) as price
-      from attempt where run_id = :run_id group by host, worker having price > 0
+      from attempt where run_id = :run_id group by host, worker having max(price_usd_per_hour) > 0
 ), used as (
     select s.price, s.last_at - s.first_at as whole_s,
            total(max(0, min(coalesce(a.ended_at, :now), s.last_at) - max(a.claimed_at, s.first_at))) as used_s
       from run r cross join attempt a on a.run_id = r.id cross join span s on s.host = a.host and s.worker = a.worker
      where r.created_at < (select max(last_at) from span) and coalesce(r.ended_at, :now) >= (select min(first_at) from span)
-     group by s.host, s.worker
+     group by s.host, s.worker, s.price, s.first_at, s.last_at
 )
 select total(price * max(0, whole_s - used_s)) / 3600.0 as idle_usd from used;
 

@@ -16,16 +16,16 @@ update plan set run_id = :run_id where id = :id and run_id is null returning id;
 -- name: record_machine
 -- What is known of a machine of a pool, at each step of its life. What happened first stays.
 insert into machine
-select name, created_at, pool, coalesce(facts ->> '$.size', ''), coalesce(facts ->> '$.region', ''),
-       coalesce(facts ->> '$.spot', 0), usd_per_hour, kept_usd_per_hour, made_at, allocated_since,
-       case when state = 'ready' then :now end, allocated_since, allocated_s, state = 'lost', gone_at
+select name, created_at, pool, coalesce(json_extract(facts, '$.size'), ''), coalesce(json_extract(facts, '$.region'), ''),
+       case when json_type(facts, '$.spot') = 'true' then 1 else 0 end, usd_per_hour, kept_usd_per_hour, made_at, allocated_since,
+       case when state = 'ready' then :now end, allocated_since, allocated_s, case when state = 'lost' then 1 else 0 end, gone_at
   from host where name = :name
 on conflict (name, requested_at) do update
    set size = excluded.size, region = excluded.region, spot = excluded.spot, usd_per_hour = excluded.usd_per_hour,
        kept_usd_per_hour = excluded.kept_usd_per_hour, made_at = excluded.made_at,
-       ran_from = coalesce(ran_from, excluded.ran_from), ready_at = coalesce(ready_at, excluded.ready_at),
+       ran_from = coalesce(machine.ran_from, excluded.ran_from), ready_at = coalesce(machine.ready_at, excluded.ready_at),
        allocated_since = excluded.allocated_since, allocated_s = excluded.allocated_s,
-       taken = max(taken, excluded.taken), ended_at = excluded.ended_at;
+       taken = max(machine.taken, excluded.taken), ended_at = excluded.ended_at;
 
 -- name: select_machines
 -- The newest ones. With what worked on them: the first claim and the last end of an attempt.
@@ -43,7 +43,7 @@ select m.*, min(u.first_at) as first_at, max(u.last_at) as last_at, min(u.run_id
 
 -- name: select_task_history
 -- What the keys took in earlier runs: the newest verdicts. `same`: of a run of that name.
-select h.key, h.domain, h.run_id, r.name = :name as same, a.ended_at - a.claimed_at as worker_s,
+select h.key, h.domain, h.run_id, case when r.name = :name then 1 else 0 end as same, a.ended_at - a.claimed_at as worker_s,
        (select total(b.reported_usd) from attempt b where b.run_id = h.run_id and b.task_number = h.number) as reported_usd
   from json_each(:keys) k cross join task h indexed by task_history on h.key = k.value and h.state = 'done'
   join run r on r.id = h.run_id
@@ -53,7 +53,7 @@ select h.key, h.domain, h.run_id, r.name = :name as same, a.ended_at - a.claimed
 
 -- name: sum_run_history
 -- Of one run: when it lasted, its attempts, and the bytes that it brought home.
-select r.started_at, r.ended_at, count(a.number) as attempts,
+select max(r.started_at) as started_at, max(r.ended_at) as ended_at, count(a.number) as attempts,
        count(case when a.outcome not in ('ok', 'cancelled', 'preempted', 'lost') then 1 end) as failed,
        total(case when a.outcome not in ('ok', 'cancelled', 'preempted', 'lost') then a.ended_at - a.claimed_at end) as failed_s,
        max(case when a.outcome = 'ok' then a.ended_at end) as last_verdict_at

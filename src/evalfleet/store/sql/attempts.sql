@@ -81,7 +81,7 @@ returning number;
 update attempt
    set outcome = :outcome, kind = :kind, blame = :blame, retryable = :retryable, consumes = :consumes,
        evidence = :evidence, judge_version = :judge_version,
-       counted = case when counted is null then null when :consumes then 'consumed' else 'lost' end
+       counted = case when counted is null then null when :consumes = 1 then 'consumed' else 'lost' end
  where run_id = :run_id and task_number = :task_number and number = :number
    and state in ('collecting', 'ended') and outcome <> 'ok'
    and exists (select 1 from run where id = :run_id and epoch = :epoch)

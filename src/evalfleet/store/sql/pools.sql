@@ -38,7 +38,7 @@ select attempt.host as host, attempt.run_id as run_id, task.key as key, attempt.
 
 -- name: select_pool_demand
 -- Of each run that goes on and uses the pool: how many workers it asked for, and what it has and waits for.
-select run.id as run_id, run.open as open, json_extract(run.policy, '$.workers') as workers,
+select run.id as run_id, run.open as open, cast(json_extract(run.policy, '$.workers') as integer) as workers,
        (select count(*) from attempt where attempt.run_id = run.id and attempt.state in ('leased', 'starting', 'running')) as live,
        (select count(*) from task where task.run_id = run.id and task.state = 'queued') as queued
   from run

@@ -8,13 +8,13 @@ update pool set owner = null where name = :name and epoch = :epoch returning nam
 update pool set settings = :settings where name = :name returning *;
 
 -- name: explain_pool
-update pool set reason = :reason where name = :name and reason is not :reason returning *;
+update pool set reason = :reason where name = :name and coalesce(reason, '') <> coalesce(:reason, '') returning *;
 
 -- name: mark_pool_for_deletion
 update pool set deleting = 1 where name = :name and deleting = 0 returning *;
 
 -- name: select_hosts
-select * from host where pool = :pool and (:gone or state <> 'gone') order by number;
+select * from host where pool = :pool and (:gone = 1 or state <> 'gone') order by number;
 
 -- name: select_host_names
 select name from host
@@ -34,7 +34,7 @@ returning *;
 -- A machine that is to go stays so: for another one, request a new host. `forced` may be added later.
 update host set desired = :desired, forced = :forced, updated_at = :now
  where name = :name and state <> 'gone'
-   and ((desired <> :desired and desired <> 'gone') or (desired = :desired and :forced and forced = 0))
+   and ((desired <> :desired and desired <> 'gone') or (desired = :desired and :forced = 1 and forced = 0))
 returning *;
 
 -- name: move_host
@@ -42,8 +42,8 @@ update host
    set state = :state, reason = :reason, readiness_check = :readiness_check, facts = :facts, usd_per_hour = :usd_per_hour,
        kept_usd_per_hour = :kept_usd_per_hour, made_at = :made_at, allocated_since = :allocated_since,
        allocated_s = :allocated_s, updated_at = :now, gone_at = case when :state = 'gone' then :now end
- where name = :name and state = :before
-   and (:before = :state or (:before, :state) in (values
+ where name = :name and state = :was
+   and (:was = :state or (:was, :state) in (values
         ('requested', 'creating'), ('requested', 'gone'),
         ('creating', 'preparing'), ('creating', 'draining'), ('creating', 'stopped'), ('creating', 'lost'), ('creating', 'gone'),
         ('preparing', 'ready'), ('preparing', 'quarantined'), ('preparing', 'creating'), ('preparing', 'draining'),
@@ -59,14 +59,14 @@ returning *;
 
 -- name: select_pool_tallies
 -- Of the runs that use the pool, since it was made.
-select count(*) as total, coalesce(sum(task.state = 'done'), 0) as completed,
-       coalesce(sum(task.state in ('failed', 'held')), 0) as failed
+select count(*) as total, count(*) filter (where task.state = 'done') as completed,
+       count(*) filter (where task.state in ('failed', 'held')) as failed
   from run join task on task.run_id = run.id
  where json_extract(run.policy, '$.pool') = :pool and run.created_at >= :since;
 
 -- name: select_host_keys
 -- The tasks that each host was given since the pool was made, and whether one of its attempts gave the verdict.
-select attempt.host as host, task.key as key, max(attempt.outcome is 'ok') as completed, min(attempt.claimed_at) as at
+select attempt.host as host, task.key as key, max(case when attempt.outcome = 'ok' then 1 else 0 end) as completed, min(attempt.claimed_at) as at
   from run
   join attempt on attempt.run_id = run.id
   join task on task.run_id = attempt.run_id and task.number = attempt.task_number
@@ -74,7 +74,7 @@ select attempt.host as host, task.key as key, max(attempt.outcome is 'ok') as co
  group by attempt.host, task.key order by at, key;
 
 -- name: select_host_tallies
-select attempt.host as host, count(*) as assigned, sum(attempt.outcome is 'ok') as completed,
+select attempt.host as host, count(*) as assigned, count(*) filter (where attempt.outcome = 'ok') as completed,
        max(case when attempt.outcome is null then task.key end) as current,
        sum(max(0, coalesce(attempt.ended_at, :now) - attempt.claimed_at)) as busy_s
   from run

@@ -12,8 +12,8 @@ delete from child where kind = :kind and name = :name;
 select * from alert_sender;
 
 -- name: upsert_alert_sender
-insert into alert_sender (only, token, pid, born, boot, expires_at) values (1, :token, :pid, :born, :boot, :expires_at)
-on conflict (only) do update set token = excluded.token, pid = excluded.pid, born = excluded.born, boot = excluded.boot,
+insert into alert_sender ("only", token, pid, born, boot, expires_at) values (1, :token, :pid, :born, :boot, :expires_at)
+on conflict ("only") do update set token = excluded.token, pid = excluded.pid, born = excluded.born, boot = excluded.boot,
   expires_at = excluded.expires_at;
 
 -- name: delete_alert_sender

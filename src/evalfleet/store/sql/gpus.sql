@@ -8,10 +8,10 @@ select * from gpu where host = :host;
 -- An older look changes nothing, nor does one from before the end of the last lease.
 insert into gpu (host, uuid, facts, seen_at, base_mb) values (:host, :uuid, :facts, :seen_at, :base_mb)
 on conflict (host, uuid) do update
-   set facts = excluded.facts, seen_at = excluded.seen_at, base_mb = coalesce(excluded.base_mb, base_mb),
-       avoid_until = case when :is_clean and :seen_at > avoid_until - :settled_s then 0 else avoid_until end,
-       clean_since = case when quarantine is null or not :is_clean then null else coalesce(clean_since, :seen_at) end
- where excluded.seen_at > seen_at and excluded.seen_at >= released_at
+   set facts = excluded.facts, seen_at = excluded.seen_at, base_mb = coalesce(excluded.base_mb, gpu.base_mb),
+       avoid_until = case when :is_clean = 1 and :seen_at > gpu.avoid_until - :settled_s then 0 else gpu.avoid_until end,
+       clean_since = case when gpu.quarantine is null or :is_clean = 0 then null else coalesce(gpu.clean_since, :seen_at) end
+ where excluded.seen_at > gpu.seen_at and excluded.seen_at >= gpu.released_at
 returning *;
 
 -- name: forget_gpus
@@ -33,7 +33,7 @@ update gpu set avoid_until = :until where host = :host and uuid = :uuid;
 -- Who seemed to lock it was the holder, and the processes of a program seemed to be a stranger's.
 update gpu
    set released_at = :now,
-       facts = case when :programs then json_set(facts, '$.foreign', json('[]'), '$.held', null, '$.unexplained_mb', null)
+       facts = case when :programs = 1 then json_set(facts, '$.foreign', json('[]'), '$.held', null, '$.unexplained_mb', null)
                     else json_set(facts, '$.held', null, '$.unexplained_mb', null) end
  where (host, uuid) in (select host, uuid from gpu_lease where holder = :holder);
 
