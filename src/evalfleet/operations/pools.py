@@ -127,20 +127,11 @@ def preview(
     backend: str | None = None,
     texts: bool = False,
 ) -> tuple[PoolKind, JsonObject]:
-    """The kind of a pool that is to be created, and what the store would keep of it; see `create`."""
+    """The kind of a pool that is to be created, and what the store would keep of it; see `create`.
+
+    Raises InputError for an option that the kind does not take.
+    """
     kind = kind_of_new(settings, name, backend, options)
-    return kind, kind.settings(_given(settings, kind, name, options, texts=texts), settings)
-
-
-def _given(
-    settings: config.Settings,
-    kind: PoolKind,
-    name: str,
-    options: PoolOptions | Mapping[str, object],
-    *,
-    texts: bool,
-) -> dict[str, Any]:
-    """The options in the form that the kind takes, over those in evalfleet.toml. Raises InputError for one that it does not take."""
     try:
         said = given(options if isinstance(options, PoolOptions) else msgspec.convert(options, PoolOptions))
     except msgspec.ValidationError as error:
@@ -156,7 +147,7 @@ def _given(
     wrong = next((word for word in words if word not in kind.options), None)
     if wrong is not None:
         raise InputError(f"{wrong}: is not for {kind.name}, which takes: {', '.join(kind.options)}")
-    return found
+    return kind, kind.settings(found, settings)
 
 
 def _as_ordered(kept: JsonObject) -> PoolSettings:
