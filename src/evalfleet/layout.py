@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,8 @@ _SLUG = 40
 
 def task_folder_name(key: str) -> str:
     """A folder name for any key: a readable slug and a hash, so that no key leaves its folder or meets another's."""
+    import hashlib  # brings OpenSSL, which `status` does without
+
     slug = re.sub(r"[^A-Za-z0-9_-]+", "-", key)[:_SLUG].strip("-")
     digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:10]
     return f"{slug}-{digest}" if slug else digest

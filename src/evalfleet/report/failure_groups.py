@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from evalfleet.answers.summary import CommonFailure, FailureGroup
-from evalfleet.core.failures import groups
 from evalfleet.model import Blame, Run
 from evalfleet.report import text
 from evalfleet.store.reader import StoreReader
@@ -13,7 +12,14 @@ MOST_GROUPS = 20
 
 def read_groups(store: StoreReader, run: Run) -> tuple[list[FailureGroup], CommonFailure | None]:
     """The largest groups of failures, and the one that makes up most of them."""
-    found = groups.groups(groups.Line(**row) for row in store.attempts.failure_lines(run.id))
+    lines = store.attempts.failure_lines(run.id)
+    if not lines:
+        return [], None
+    from evalfleet.core.failures import (
+        groups,  # its patterns cost `status` more than all else of a run without failures
+    )
+
+    found = groups.groups(groups.Line(**row) for row in lines)
     most = groups.most_of(found)
     told = None
     if most is not None:

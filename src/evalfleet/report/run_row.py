@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from evalfleet.answers.alerts import Alert
 from evalfleet.answers.base import Range
 from evalfleet.answers.runs import Problem, RunRow
-from evalfleet.core.breaker import Breaker
 from evalfleet.core.statistics.scores import eta, scores
 from evalfleet.model import BreakerState, Run, RunState
 from evalfleet.report.repeats import bounds
@@ -66,6 +65,8 @@ def open_breaker(store: StoreReader, run: Run) -> str | None:
     data = store.runs.breaker(run.id)
     if data is None:
         return None
+    from evalfleet.core.breaker import Breaker  # most runs have none, and `status` starts quickly
+
     breaker = Breaker.from_json(data)
     if breaker.state is BreakerState.CLOSED:
         return None

@@ -118,10 +118,11 @@ select outcome, count(*) as count, sum(cost_usd) as cost_usd, sum(duration_s) as
 select task_number, number, outcome, kind, cost_usd from attempt where run_id = :run_id and outcome is not null order by ended_at, task_number, number;
 
 -- name: sum_waste
--- Money for attempts that did not decide their task by a verdict. Another one had decided it: unused.
+-- Money for attempts that did not decide their task by a verdict. Another one had decided it: unused. The task is read of
+-- attempts only that cost something.
 select case when a.outcome in ('lost', 'preempted', 'cancelled') then a.outcome when a.outcome = 'ok' then 'unused' else 'failed' end as what,
        total(a.cost_usd) as waste_usd
   from attempt a join task t on t.run_id = a.run_id and t.number = a.task_number
- where a.run_id = :run_id and not (t.state = 'done' and t.decided_by = a.number)
+ where a.run_id = :run_id and a.cost_usd > 0 and not (t.state = 'done' and t.decided_by = a.number)
    and a.state in ('collecting', 'ended')
  group by what;

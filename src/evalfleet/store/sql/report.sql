@@ -17,10 +17,12 @@ select total(case when outcome is null
 
 -- name: sum_idle
 -- Money for workers between their attempts: from the first claim of this run on each until its last end there, without the time that
--- attempts of any run had it. The joins are in this order so that each attempt is read once, and not once per worker.
+-- attempts of any run had it. The joins are in this order so that each attempt is read once, and not once per worker; a run
+-- without a price is not grouped.
 with span as materialized (
     select host, worker, min(claimed_at) as first_at, max(coalesce(ended_at, :now)) as last_at, max(price_usd_per_hour) as price
-      from attempt where run_id = :run_id group by host, worker having max(price_usd_per_hour) > 0
+      from attempt where run_id = (select run_id from attempt where run_id = :run_id and price_usd_per_hour > 0 limit 1)
+     group by host, worker having max(price_usd_per_hour) > 0
 ), used as (
     select s.price, s.last_at - s.first_at as whole_s,
            total(max(0, min(coalesce(a.ended_at, :now), s.last_at) - max(a.claimed_at, s.first_at))) as used_s
@@ -89,15 +91,16 @@ select key, reason from task where run_id = :run_id and state = 'held' order by 
 
 -- name: sum_episodes
 -- Per task of a benchmark, named in the payloads of its episodes. One that failed by its own fault scores 0. The first
--- task tells whether the run is of a benchmark, so that the others' payloads are read only then.
+-- task tells whether the run is of a benchmark; it is joined first, so that the others' payloads are read only then.
 select json_extract(spec, '$.payload.benchmark') as benchmark, json_extract(spec, '$.payload.task') as task, domain,
        count(*) as episodes, count(case when state in ('done', 'failed') then 1 end) as counted,
        total(success) as successes, total(score) as score, total(score * score) as squares,
        min(case state when 'done' then score when 'failed' then 0.0 end) as low,
        max(case state when 'done' then score when 'failed' then 0.0 end) as high
-  from task
- where run_id = :run_id and json_type(spec, '$.payload.task') = 'text'
-   and exists (select 1 from task where run_id = :run_id and number = 1 and json_type(spec, '$.payload.benchmark') = 'text')
+  from (select run_id as benchmark_run from task
+         where run_id = :run_id and number = 1 and json_type(spec, '$.payload.benchmark') = 'text') first
+  join task on run_id = benchmark_run
+ where json_type(spec, '$.payload.task') = 'text'
  group by 1, 2, 3 order by min(number);
 
 -- name: select_payloads
