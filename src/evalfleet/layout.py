@@ -69,6 +69,14 @@ class Home(Struct, frozen=True):
     def run(self, run_id: str) -> Path:
         return self.path / "runs" / run_id
 
+    def machine_logs(self, run_id: str, host: str) -> Path:
+        """The logs of a machine that failed while the run used it: a numbered folder for each time."""
+        return self.run(run_id) / "machines" / host
+
+    def pool_machine_logs(self, pool: str, host: str) -> Path:
+        """The logs of a machine that failed while no run used its pool."""
+        return self.path / "pools" / pool / "machines" / host
+
     def live_file(self, run_id: str) -> Path:
         return self.run(run_id) / "parallel_live.json"
 

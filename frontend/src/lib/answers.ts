@@ -578,6 +578,33 @@ export interface LogSizes {
   stderr: number;
 }
 
+/** The end of one log of a machine. */
+export interface MachineLog {
+  pool: string;
+  host: string;
+  log: string;
+  kept: boolean;
+  run: string | null;
+  text: string;
+  cut: boolean;
+}
+
+export interface MachineLogList {
+  pool: string;
+  host: string;
+  logs: MachineLogRow[];
+  unread: string[];
+}
+
+/** A log that there is of a machine. */
+export interface MachineLogRow {
+  log: string;
+  source: string;
+  run: string | null;
+  at: number | null;
+  file: string | null;
+}
+
 /** Whose token asks, and what server this is. */
 export interface Me {
   role: Role;

@@ -69,6 +69,35 @@ class Screenshot(Answer, frozen=True, kw_only=True):
     age_s: float
 
 
+class MachineLogRow(Answer, frozen=True, kw_only=True):
+    """A log that there is of a machine."""
+
+    log: str  # boot, cloud-init, docker, container/NAME, or a word of its cloud's
+    source: str  # "cloud": its cloud keeps it; "login": read over SSH; "kept": kept when the machine failed
+    run: str | None = None  # of a kept one: the run that it is kept with
+    at: float | None = None  # of a kept one: when that was
+    file: str | None = None  # of a kept one: below the home
+
+
+class MachineLogList(Answer, frozen=True, kw_only=True):
+    pool: str
+    host: str
+    logs: list[MachineLogRow]
+    unread: list[str]  # why others may be missing
+
+
+class MachineLog(Answer, frozen=True, kw_only=True):
+    """The end of one log of a machine."""
+
+    pool: str
+    host: str
+    log: str
+    kept: bool  # as it was when the machine failed
+    run: str | None  # of a kept one: the run that it is kept with
+    text: str
+    cut: bool  # there is more before it
+
+
 class BakedImage(Answer, frozen=True, kw_only=True):
     image: str
     version: str

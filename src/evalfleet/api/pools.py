@@ -12,6 +12,7 @@ import anyio.to_thread
 from msgspec.structs import replace
 
 from evalfleet import config
+from evalfleet.answers.machines import MachineLog, MachineLogList
 from evalfleet.answers.pools import PoolDeletion, PoolFacts
 from evalfleet.api.tasks import Duration, Folder, plain
 from evalfleet.api.twins import in_own_loop, in_thread
@@ -19,7 +20,7 @@ from evalfleet.errors import NotFound
 from evalfleet.hosts.base import single_error
 from evalfleet.hosts.probe import LIMIT_S
 from evalfleet.model import Pool, PoolHost
-from evalfleet.operations import pools
+from evalfleet.operations import machine_logs, pools
 from evalfleet.operations.probe import probed
 from evalfleet.pools.kinds import registry
 from evalfleet.report.reader import opened
@@ -100,6 +101,40 @@ class PoolHandle:
             if reader is None:
                 raise NotFound(f"there is no pool {self.name!r}")
             return await probed(self._settings, reader, reader.pools.get(self.name), timeout)
+
+    def logs(self, host: str) -> MachineLogList:
+        """The logs that there are of a machine: what `evalfleet pool logs --list --json` prints.
+
+        Raises NotFound; Refused inside a running event loop: use `logs_async` there.
+        """
+        return in_own_loop(lambda: self.logs_async(host), "pool.logs_async")
+
+    async def logs_async(self, host: str) -> MachineLogList:
+        """`logs` for asyncio."""
+        return await machine_logs.names(await anyio.to_thread.run_sync(self._log_target, host))
+
+    def log(self, host: str, name: str, *, lines: int | None = None, kept: bool = False) -> MachineLog:
+        """The end of one log of a machine: `boot`, `cloud-init`, `docker`, `container/NAME` or another that `logs` names.
+
+        Args:
+            lines: of its end; None: up to 256,000 characters.
+            kept: as it was kept when the machine failed last.
+
+        Raises NotFound; BackendError where the machine or its cloud does not answer; Refused inside a running event loop: use
+        `log_async` there.
+        """
+        return in_own_loop(lambda: self.log_async(host, name, lines=lines, kept=kept), "pool.log_async")
+
+    async def log_async(self, host: str, name: str, *, lines: int | None = None, kept: bool = False) -> MachineLog:
+        """`log` for asyncio."""
+        target = await anyio.to_thread.run_sync(self._log_target, host)
+        return await machine_logs.read(target, name, lines=lines, from_kept=kept)
+
+    def _log_target(self, host: str) -> machine_logs.Target:
+        with opened(self._settings.home) as reader:
+            if reader is None:
+                raise NotFound(f"there is no pool {self.name!r}")
+            return machine_logs.targets(self._settings, reader, reader.pools.get(self.name), host)[0]
 
     def scale(
         self,

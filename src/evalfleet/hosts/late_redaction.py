@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,10 +13,23 @@ from evalfleet.runner.safe_files import enter, open_folder, parts_of, walk
 
 _EVERY = 1 << 30  # files: what is not looked into must not be kept
 
+# Credentials that logs of machines hold and no task names: signed addresses, keys, headers.
+_CREDENTIALS = re.compile(
+    r"(?P<front>\b(?:sig|AccountKey|SharedAccessKey|password|passwd|token|secret|api[_-]?key)=|\bBearer\s+)[^\s&;,\"']{4,}"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+    re.IGNORECASE | re.DOTALL,
+)
+
 
 def cleaned(data: bytes, secrets: Mapping[str, str]) -> bytes:
     """Replace the secrets in text that will be shown."""
     return Redactor(dict(secrets)).clean(data)
+
+
+def without_credentials(text: str, secrets: Mapping[str, str]) -> str:
+    """Replace the secrets in a log of a machine, and what looks like a credential."""
+    clean = Redactor(dict(secrets)).text(text)
+    return _CREDENTIALS.sub(lambda match: f"{match['front'] or ''}[redacted]", clean)
 
 
 def redact(folder: Path, secrets: Mapping[str, str]) -> None:

@@ -12,6 +12,7 @@ from evalfleet.answers.alerts import AlertPage, ChannelTests
 from evalfleet.answers.attempts import AttemptFacts, LogPiece, TaskFacts
 from evalfleet.answers.comparison import Comparison
 from evalfleet.answers.gpus import GpuList, UnquarantinedGpu
+from evalfleet.answers.machines import MachineLog, MachineLogList
 from evalfleet.answers.plans import Plan, Plans
 from evalfleet.answers.pools import BackendList, CreatedPool, DeletedPool, PoolFacts, PoolList, PoolOrder
 from evalfleet.answers.runs import (
@@ -38,6 +39,7 @@ from evalfleet.web.handlers.desktops import Desktops
 from evalfleet.web.handlers.feed import Streaming
 from evalfleet.web.handlers.files import Files
 from evalfleet.web.handlers.gpus import Gpus, OneGpu
+from evalfleet.web.handlers.machine_logs import MOST_LINES, MachineLogs
 from evalfleet.web.handlers.plans import NewPlan, PlanHandlers
 from evalfleet.web.handlers.pools import NewPool, OfPool, Pools, Size
 from evalfleet.web.handlers.run_changes import Acting, Amendment, Keys, NewRun, Only, PauseReason, Resumed, WorkerName
@@ -93,6 +95,7 @@ def routes(site: Site) -> list[Route]:
         *_acting(Acting(site)),
         *_studies(Studies(site)),
         *_pools(Pools(site)),
+        *_machine_logs(MachineLogs(site)),
         *_gpus(Gpus(site)),
         *_plans(PlanHandlers(site)),
     ]
@@ -166,6 +169,17 @@ def _reading(reading: Reading) -> list[Route]:
             Parameter(name="run"),
         ),
         _get(f"{API}/requests/{{request:\\d+}}", reading.answer, RequestAnswer, "what became of a request"),
+    ]
+
+
+def _machine_logs(logs: MachineLogs) -> list[Route]:
+    query = (
+        Parameter(name="lines", kind="integer", least=1, most=MOST_LINES),
+        Parameter(name="kept", words=("0", "1")),
+    )
+    return [
+        _get(f"{_HOST}/logs", logs.names, MachineLogList, "the logs that there are of a machine"),
+        _get(f"{_HOST}/logs/{{log:.+}}", logs.read, MachineLog, "one of them: boot, cloud-init, docker, …", *query),
     ]
 
 

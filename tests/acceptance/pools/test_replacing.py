@@ -33,7 +33,7 @@ async def test_a_machine_that_the_run_has_given_up_is_stopped_and_replaced(tmp_p
             served.say()
             await here.until(lambda: is_replaced(here))
             assert (await here.powers())[ONE] == "released"
-            assert here.host(ONE).reason == SILENT
+            assert here.host(ONE).reason == f"{SILENT}; its logs are in pools/{NAME}/machines/{ONE}/1"
             await here.looked()
             assert is_replaced(here)  # no run starts it again
         commands.start(here.store, here.store.pools.get(NAME), ONE)  # a person has seen to it

@@ -115,7 +115,8 @@ async def test_a_setup_that_fails_sets_the_machine_aside_with_its_last_words(tmp
         here.wants(workers=1, setup="echo no such package >&2; exit 3")
         await here.settle()
         assert here.states() == {"evalfleet-1": "quarantined"}
-        assert here.host("evalfleet-1").reason == "setup: exit status 3: no such package"
+        reason = "setup: exit status 3: no such package; its logs are in pools/p1/machines/evalfleet-1/1"
+        assert here.host("evalfleet-1").reason == reason
         here.store.pools.mark_for_deletion(NAME)
         await here.settle()
         assert await here.leaks() == {"leaks": [], "resources": {}}

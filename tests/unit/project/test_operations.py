@@ -95,7 +95,12 @@ TABLE: dict[str, tuple[str | No, str | No, str | No]] = {
         "GET /runs/RUN/tasks/N/attempts/N/vnc GET /runs/RUN/tasks/N/attempts/N/screenshot",
         No("a script has the artifacts"),
     ),
-    "be on a machine": ("pool/ssh pool/exec pool/tunnel pool/logs", No("the page gives no shell"), _SHELL),
+    "read a machine's logs": (
+        "pool/logs",
+        "GET /pools/POOL/hosts/HOST/logs GET /pools/POOL/hosts/HOST/logs/N",
+        "PoolHandle.logs PoolHandle.log",
+    ),
+    "be on a machine": ("pool/ssh pool/exec pool/tunnel", No("the page gives no shell"), _SHELL),
     "make machines ready": (
         "prepare pool/prepare pool/bake pool/images waa",
         No("takes minutes and is watched step by step"),

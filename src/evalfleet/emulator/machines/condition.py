@@ -67,6 +67,7 @@ def write(condition: Condition, base: Path, where: Surroundings) -> None:
     used = condition.disk_used_gb + condition.waste_gb + where.images_gb
     values = {
         "kvm": int(condition.kvm),
+        "dockerd": int(condition.docker),
         "disk_kb": round(condition.disk_gb * KB_PER_GB),
         "used_kb": round(min(used, condition.disk_gb) * KB_PER_GB),
         "skew": 0 if where.clock else round(condition.clock_skew_s),

@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 
 # `sudo` and `apt-get`, because the machine is no more than a folder of this one, and must not change it.
-ALL = ("kvm-ok", "df", "date", "docker", "systemctl", "sudo", "apt-get")
+ALL = ("kvm-ok", "df", "date", "docker", "systemctl", "journalctl", "sudo", "apt-get")
 
 
 @cache

@@ -79,7 +79,7 @@ class Cloud(Protocol):
         ...
 
     async def log(self, name: str) -> str:
-        """What the machine wrote to its console, the end of it; empty where the cloud keeps none."""
+        """What the machine wrote to its console, the end of it; empty where the cloud keeps none. It is the log named `boot`."""
         ...
 
     # Deadlines
@@ -128,6 +128,20 @@ class Cloud(Protocol):
 
     async def quota(self, offering: Offering) -> Quota | None:
         """The counter that binds machines of this kind most, with what is used of it. None: nothing is counted."""
+        ...
+
+
+@runtime_checkable
+class KeepsLogs(Protocol):
+    """What a cloud has besides, if it keeps more logs of a machine than that of its console, which is `Cloud.log`."""
+
+    async def logs(self, name: str) -> Sequence[str]:
+        """Names of the logs that there are of the machine now, the most telling first; empty where there are none. Also asked of a
+        machine that failed. A name has small letters, digits and `-._/`: `start-task`."""
+        ...
+
+    async def read_log(self, name: str, log: str, limit: int) -> str:
+        """The last `limit` characters of it; empty where it is gone, or never was."""
         ...
 
 

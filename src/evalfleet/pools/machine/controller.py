@@ -19,6 +19,7 @@ from evalfleet.pools.context import PoolContext
 from evalfleet.pools.machine.creation import MachineCreation
 from evalfleet.pools.machine.deadline import MachineDeadline, Unprotected
 from evalfleet.pools.machine.facts import facts_of
+from evalfleet.pools.machine.failure_logs import FailureLogs
 from evalfleet.pools.machine.record import OPERATION_S, SLOW_S, Failed, MachineRecord
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class MachineController:
         self._cloud = context.cloud
         self._record = MachineRecord(context, host)
         self._deadline = MachineDeadline(context, self._record)
+        self._logs = FailureLogs(context, self._record)
         self._waits = waits
         self._moves_since: float | None = None  # since when the cloud is at something that we have no operation of
         self._waits_for: str | None = None  # what was written last of a wait
@@ -231,10 +233,12 @@ class MachineController:
         try:
             await ReadinessChecks(self._context, record).run()
         except CheckFailed as failed:
+            has_answered = failed.check not in ("ssh", "host_key")
             if not failed.replace:
-                await record.move(state=HostState.QUARANTINED, reason=str(failed))
+                reason = await self._logs.told(str(failed), by_login=has_answered)
+                await record.move(state=HostState.QUARANTINED, reason=reason)
                 return True
-            await self._clear(view, await self._unready(failed))
+            await self._clear(view, await self._unready(failed), by_login=has_answered)
             return False
         await record.refresh()
         if record.desired is not DesiredState.RUNNING or not await self._has_deadline(view):
@@ -313,20 +317,24 @@ class MachineController:
             operation=None,
             problem=None,
             unwell=None,
+            logs=None,
         )
         await record.move(state=HostState.PREPARING, facts=facts, reason=None, readiness_check="arm")
 
     # Ending
 
     async def _stop(self) -> None:
+        await self._keep_logs()
         await self._record.move(state=HostState.DRAINING, reason=None)
         await self._record.begin(Verb.STOP, await self._cloud.stop(self._record.name))
 
-    async def _clear(self, view: MachineView | None, problem: Problem | None) -> None:
-        """Delete what a creation left behind, and remember why it failed."""
+    async def _clear(self, view: MachineView | None, problem: Problem | None, *, by_login: bool = False) -> None:
+        """Delete what a creation left behind, and remember why it failed; its logs are kept."""
         record = self._record
         if problem is None:
             problem = (view.problem if view else None) or _did_not_come_up("the VM did not come up")
+        if view is not None:
+            problem = replace(problem, message=await self._logs.told(problem.message, by_login=by_login))
         facts = replace(
             record.facts,
             problem=problem,
@@ -336,6 +344,7 @@ class MachineController:
             address=None,
             host_key=None,
             next_key=None,
+            logs=None,
         )
         await record.stop_meter(state=HostState.CREATING, facts=facts, reason=problem.message)
         await self._delete()
@@ -368,10 +377,17 @@ class MachineController:
         facts = replace(self._record.facts, operation=None, problem=None)
         await self._record.stop_meter(state=HostState.STOPPED, facts=facts, reason=facts.unwell, readiness_check=None)
 
+    async def _keep_logs(self) -> None:
+        """Of a machine that is stopped because it is of no use."""
+        unwell = self._record.facts.unwell
+        if unwell is not None:
+            said = await self._logs.told(unwell, by_login=True)
+            await self._record.move(facts=replace(self._record.facts, unwell=said))
+
     async def _mark_lost(self) -> None:
-        facts = self._record.facts
-        reason = "taken back by the cloud" if facts.spot else "deleted outside evalfleet"
-        facts = replace(facts, preempted=facts.spot, operation=None)
+        reason = "taken back by the cloud" if self._record.facts.spot else "deleted outside evalfleet"
+        reason = await self._logs.told(reason, by_login=False)
+        facts = replace(self._record.facts, preempted=self._record.facts.spot, operation=None)
         await self._record.stop_meter(state=HostState.LOST, facts=facts, reason=reason)
 
 

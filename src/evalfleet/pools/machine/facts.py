@@ -49,6 +49,7 @@ class MachineFacts(Struct, frozen=True, kw_only=True):
     deadline_at: float | None = None
     checks_s: dict[str, float] = field(default_factory=dict[str, float])  # how long each readiness check took to hold
     preempted: bool = False
+    logs: str | None = None  # folder below the home with its logs, since it failed
     unwell: str | None = None  # why it was stopped, of one that is of no use
     unwell_at: float | None = None  # when it was last
     replaced: bool = False  # another took its place then
