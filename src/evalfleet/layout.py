@@ -62,6 +62,11 @@ class Home(Struct, frozen=True):
         """Private half of the key with which we log in to machines that we make."""
         return self.path / "keys" / "login"
 
+    @property
+    def mailbox_key(self) -> Path:
+        """The secret of the identity with which this home commands machines that cannot be called."""
+        return self.path / "keys" / "mailbox"
+
     def registry_file(self, pool: str) -> Path:
         """What other tools may read of a pool."""
         return self.path / "pools" / pool / "vm_pool_registry.json"

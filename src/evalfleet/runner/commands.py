@@ -51,6 +51,7 @@ class Commands:
             "inventory": self._inventory,
             "want": self._want,
             "watch": self._watch,
+            "preempt": self._preempt,
             "shutdown": self._shutdown,
         }
 
@@ -239,6 +240,12 @@ class Commands:
             )
 
             self._notices = PreemptionWatch(self._runner.loop, self._spool.log, self._runner.note_preemption)
+        return {"doomed": self._runner.preemption}
+
+    def _preempt(self, _connection: ClientConnection, message: dict[str, Any]) -> dict[str, Any]:
+        """A preemption notice that another program of this machine heard."""
+        if self._runner.preemption is None:
+            self._runner.note_preemption(words.text(message, "message"))
         return {"doomed": self._runner.preemption}
 
     def _want(self, connection: ClientConnection, message: dict[str, Any]) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from tests.support.runner import a_spec
 
 from evalfleet.core.hosts.health import OtherWay
 from evalfleet.hosts.base import Host, Inbox, Launch
+from evalfleet.hosts.remote.collect import CollectLimits
 from evalfleet.hosts.ssh.backend import SshBackend, SshSettings
-from evalfleet.hosts.ssh.collect import CollectLimits
 from evalfleet.layout import Home
 from evalfleet.runner.build import build
 from evalfleet.testing.backend_contract import Watcher

@@ -11,7 +11,7 @@ from tests.support.engine_play import Play, end_all, host, opened, played
 from evalfleet.errors import RunnerUnavailable
 from evalfleet.hosts.base import SlotReport
 from evalfleet.hosts.protocol.link import RunnerLink
-from evalfleet.hosts.ssh.bulk_link import BulkLink
+from evalfleet.hosts.remote.bulk_link import BulkLink
 from evalfleet.report.live import live_state
 
 pytestmark = pytest.mark.anyio

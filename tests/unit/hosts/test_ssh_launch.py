@@ -10,7 +10,7 @@ import pytest
 
 from evalfleet.errors import RunnerUnavailable
 from evalfleet.hosts.base import Launch
-from evalfleet.hosts.ssh.host import SshHost
+from evalfleet.hosts.remote.host import RemoteHost
 
 
 class Sums:
@@ -26,7 +26,7 @@ class Files:
 async def test_a_connection_that_is_closed_costs_the_launch_and_not_the_controller():
     async with anyio.create_task_group() as group:
         pass
-    host: Any = object.__new__(SshHost)
+    host: Any = object.__new__(RemoteHost)
     host._waiting, host._sums, host._files, host._group = set(), Sums(), Files(), group
     launch = Launch(attempt_id="r.1.1", spec={"command": ["true"], "env": {}}, secrets={}, valid_for_s=60.0)
     with pytest.raises(RunnerUnavailable):

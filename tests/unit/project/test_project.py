@@ -109,26 +109,27 @@ def test_every_command_of_the_table(name: str):
 
 
 def test_only_config_reads_the_environment():
-    # The runner is a program of its own, on another machine; so are the stand-ins.
+    # The runner and the pilot are programs of their own, on other machines; so are the stand-ins.
     allowed = {
         SOURCE / "config" / "__init__.py",
         *(SOURCE / "testing" / "waa" / name for name in ("client.py", "docker.py")),
     }
     pattern = re.compile(r"os\.environ|os\.getenv|from os import .*(environ|getenv)")
-    programs = (SOURCE / "runner", SOURCE / "emulator" / "programs")
+    programs = (SOURCE / "runner", SOURCE / "pilot", SOURCE / "emulator" / "programs")
     others = [path for path in SOURCES if path not in allowed and not any(map(path.is_relative_to, programs))]
     assert [name_of(path) for path in others if pattern.search(path.read_text())] == []
 
 
-def test_the_runner_imports_the_standard_library_and_itself():
+@pytest.mark.parametrize(("program", "brings"), [("runner", ()), ("pilot", ("cryptography",))])
+def test_programs_for_hosts_import_the_standard_library_and_themselves(program: str, brings: tuple[str, ...]):
     foreign: set[str] = set()
-    for path in (SOURCE / "runner").rglob("*.py"):
+    for path in (SOURCE / program).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(), feature_version=(3, 8))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.level == 0:
                 names = [node.module or ""]
             foreign |= {n for n in names if n.split(".")[0] not in sys.stdlib_module_names}
-    assert {name for name in foreign if not name.startswith("evalfleet.runner")} == set()
+    assert {name for name in foreign if not name.startswith((f"evalfleet.{program}", *brings))} == set()
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)

@@ -34,14 +34,14 @@ except ImportError as error:
         "hosts over SSH need the package asyncssh, which is not installed; run `pip install 'evalfleet[ssh]'`"
     ) from error
 
-from evalfleet.hosts.ssh.bulk_link import BulkLink
+from evalfleet.hosts.remote.bulk_link import BulkLink
+from evalfleet.hosts.remote.collect import CollectLimits
+from evalfleet.hosts.remote.host import RemoteHost
+from evalfleet.hosts.remote.upload import FileSums
 from evalfleet.hosts.ssh.channel import RunnerPlace, run_command, runner_stream
-from evalfleet.hosts.ssh.collect import CollectLimits
 from evalfleet.hosts.ssh.connection import Keepalive, connected
-from evalfleet.hosts.ssh.host import SshHost
 from evalfleet.hosts.ssh.login.host_keys import HostKeys
 from evalfleet.hosts.ssh.tools import HostTools, Say, Tell, ToolsPackage, prepare_host, recheck_host
-from evalfleet.hosts.ssh.upload import FileSums
 
 _HELLO_S = 150.0  # the first answer may wait for a runner that ends what its dead predecessor left, on a host far away
 _ENDED_S = 30.0
@@ -90,7 +90,7 @@ class SshBackend:
         self._keys = HostKeys(home.known_hosts, settings.known_hosts, trust_first_use=trust, notice=notice)
 
     @asynccontextmanager
-    async def acquire(self, run_id: str, epoch: int, inbox: Inbox) -> AsyncGenerator[SshHost]:
+    async def acquire(self, run_id: str, epoch: int, inbox: Inbox) -> AsyncGenerator[RemoteHost]:
         with single_error():
             async with AsyncExitStack() as stack:
                 with name_in_errors(self.name), single_error():
@@ -110,7 +110,7 @@ class SshBackend:
                 stack.callback(group.cancel_scope.cancel)
                 group.start_soon(bulk.serve)
                 caps = self._settings.caps
-                yield SshHost(
+                yield RemoteHost(
                     link,
                     bulk,
                     group,

@@ -12,7 +12,7 @@ import anyio.to_thread
 from msgspec import Struct
 
 from evalfleet.hosts.protocol.link import RunnerLink
-from evalfleet.hosts.ssh.bulk_link import BulkLink
+from evalfleet.hosts.remote.bulk_link import BulkLink
 from evalfleet.model import JsonObject
 from evalfleet.runner.attempt.collect import MAX_DEPTH, MAX_FILES
 

@@ -13,12 +13,13 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Protocol
 
 import anyio.to_thread
 from msgspec import Struct
 
 from evalfleet.hosts.late_redaction import redact
-from evalfleet.hosts.protocol.link import PROTOCOL, RunnerLink
+from evalfleet.hosts.protocol.link import PROTOCOL
 from evalfleet.hosts.protocol.manifest import Manifest, manifest_of
 from evalfleet.model import JsonObject
 from evalfleet.runner.attempt.collect import FILES, MAX_DEPTH, MAX_FILES
@@ -29,6 +30,12 @@ PIECE = 1 << 18
 AT_ONCE = 2 << 20  # bytes on their way at once: enough for a host that is far away, little enough for a thin line
 MOST_PIECES = 64
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO})  # or no regular file
+
+
+class AttemptSource(Protocol):
+    """What answers requests for files: a link to the runner, or something that has them already."""
+
+    async def send_many(self, messages: Iterable[JsonObject]) -> list[JsonObject]: ...
 
 
 class CollectLimits(Struct, frozen=True, kw_only=True):
@@ -50,7 +57,7 @@ class _Piece(Struct, frozen=True):
 class Collection:
     """The transfer of one attempt's files to one destination."""
 
-    def __init__(self, link: RunnerLink, attempt_id: str, destination: Path, caps: CollectLimits) -> None:
+    def __init__(self, link: AttemptSource, attempt_id: str, destination: Path, caps: CollectLimits) -> None:
         self._link = link
         self._attempt_id = attempt_id
         self._destination = destination

@@ -1,4 +1,4 @@
-"""A host over SSH, as the engine uses it."""
+"""A host that is another machine, as the engine uses it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from evalfleet.errors import BackendError, RunnerUnavailable
 from evalfleet.hosts.base import HostInfo, Inbox, Launch
 from evalfleet.hosts.protocol.link import RunnerLink
 from evalfleet.hosts.protocol.runner_host import RunnerHost
-from evalfleet.hosts.ssh.bulk_link import BulkLink
-from evalfleet.hosts.ssh.collect import Collection, CollectLimits
-from evalfleet.hosts.ssh.upload import FileSums, HostFiles, UnusableFile
+from evalfleet.hosts.remote.bulk_link import BulkLink
+from evalfleet.hosts.remote.collect import Collection, CollectLimits
+from evalfleet.hosts.remote.upload import FileSums, HostFiles, UnusableFile
 from evalfleet.model import JsonObject
 
 
-class SshHost(RunnerHost):
+class RemoteHost(RunnerHost):
     """Implements `Host`. Each task starts in its own work folder, with the host's environment and the run's files."""
 
     def __init__(
