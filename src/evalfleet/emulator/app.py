@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlencode
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
+from msgspec import Struct
 
 from evalfleet.azure.settings import EMULATOR_SUBSCRIPTION
 from evalfleet.emulator.arm.access.identity import Identity, require_token
@@ -28,6 +29,7 @@ from evalfleet.emulator.arm.retail import Retail
 from evalfleet.emulator.arm.schedules import Schedules
 from evalfleet.emulator.arm.snapshots import Snapshots
 from evalfleet.emulator.arm.vms import VirtualMachines
+from evalfleet.emulator.batch.service import BatchService
 from evalfleet.emulator.context import Dropped, EmulatorContext
 from evalfleet.emulator.control import Control
 from evalfleet.emulator.docker.daemon import Dockerd
@@ -39,7 +41,17 @@ from evalfleet.emulator.machines.machines import Machines
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def build(world: EmulatorContext) -> tuple[web.Application, Machines, Dockerd, Guests]:
+class Services(Struct, frozen=True, kw_only=True):
+    """What lives as long as the emulator."""
+
+    app: web.Application
+    machines: Machines
+    dockerd: Dockerd
+    guests: Guests
+    control: Control
+
+
+def build(world: EmulatorContext) -> Services:
     """Put the services together."""
     network = Network(world)
     vms = VirtualMachines(world, network)
@@ -49,6 +61,8 @@ def build(world: EmulatorContext) -> tuple[web.Application, Machines, Dockerd, G
     network.changed = vms.machines.apply_all_rules
     guests = Guests(world, vms.machines)
     dockerd = Dockerd(lambda name: VmDocker(world, vms.machines, guests, vms.machines.named(name)))
+    batch = BatchService(world)
+    control = Control(world, vms.machines, dockerd, [batch])
     routes: Routes = {
         **Providers(world).routes(),
         **Roles(world).routes(),
@@ -61,15 +75,17 @@ def build(world: EmulatorContext) -> tuple[web.Application, Machines, Dockerd, G
         **Groups(world, vms).routes(),
         **Schedules(world, vms).routes(),
         **Budgets(world).routes(),
+        **batch.accounts.routes(),
         **world.operations.routes("microsoft.compute", "microsoft.network", "groups"),
     }
     app = web.Application(middlewares=[_answering(world)], client_max_size=16 * 2**20)
-    app.add_routes(Control(world, vms.machines, dockerd).routes())
+    app.add_routes(control.routes())
+    app.add_routes(batch.routes())
     app.add_routes(Imds(world, vms.machines).routes())
     app.add_routes(Retail(world).routes())
     app.add_routes(Identity(world).routes())
     app.router.add_route("*", "/subscriptions/{tail:.*}", _arm(world, routes))
-    return app, vms.machines, dockerd, guests
+    return Services(app=app, machines=vms.machines, dockerd=dockerd, guests=guests, control=control)
 
 
 def _answering(world: EmulatorContext) -> Middleware:
@@ -110,6 +126,9 @@ def _is_recorded(request: web.Request) -> bool:
 
 
 def _text(response: web.StreamResponse) -> str:
+    """The text of an answer; empty for a file's content."""
+    if response.content_type == "application/octet-stream":
+        return ""
     return response.text or "" if isinstance(response, web.Response) and isinstance(response.body, bytes) else ""
 
 

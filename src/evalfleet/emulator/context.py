@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import itertools
+import math
 import random
 import secrets
 from collections.abc import Iterator, Mapping
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from anyio.abc import TaskGroup
+from msgspec.structs import replace
 
 from evalfleet.emulator.arm.operations import Operations
 from evalfleet.emulator.arm.protocol import ArmError
@@ -22,7 +24,7 @@ from evalfleet.emulator.bill import Bill
 from evalfleet.emulator.clock import Clock
 from evalfleet.emulator.faults import Fault, Faults, error_of, is_late
 from evalfleet.emulator.journal import Journal
-from evalfleet.emulator.scenario import Scenario
+from evalfleet.emulator.scenario import Outage, Scenario
 
 
 class Dropped(Exception):
@@ -77,11 +79,23 @@ class EmulatorContext:
         self.unregistered = {space.lower(): "NotRegistered" for space in scenario.unregistered}
         self.roles = scenario.role
         self.scenario = scenario
+        self._outages = list(scenario.outage)
         self.signs_in = False  # whether requests must carry a token that the token endpoint gave out
         self.secret = secrets.token_urlsafe(12)
         self.tokens: set[str] = set()
         for fault in scenario.fault:
             self.faults.add(fault)
+
+    def add_outage(self, outage: Outage) -> None:
+        """Let a service refuse every call, from so long after now on."""
+        self._outages.append(replace(outage, after=self.clock.elapsed() + outage.after))
+
+    def require_service(self, service: str) -> None:
+        """Raises ArmError while the service is out."""
+        now = self.clock.elapsed()
+        for each in self._outages:
+            if each.service == service and 0 <= now - each.after < (math.inf if each.lasts is None else each.lasts):
+                raise ArmError(503, "ServiceUnavailable", "The service is unavailable. Please retry.")
 
     def fault_of(self, op: str, attributes: Mapping[str, str]) -> Fault | None:
         """Take the fault that hits this operation, and tell about it."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
 
 import anyio
 import msgspec
@@ -19,18 +21,37 @@ from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.machines import processes
 from evalfleet.emulator.machines.condition import Condition
 from evalfleet.emulator.machines.machines import Machines
-from evalfleet.emulator.scenario import Eviction
+from evalfleet.emulator.scenario import Eviction, Outage
 from evalfleet.errors import ConfigError
 from evalfleet.pools.cloud.records import expires_of
+
+
+class Service(Protocol):
+    """A service beside VMs whose machines are processes of this one."""
+
+    def evict_some(self, eviction: Eviction) -> list[str]:
+        """Take back machines that may be taken back; returns their names."""
+        ...
+
+    def left(self) -> Mapping[str, int]:
+        """How many things of each type there are that must be gone in the end."""
+        ...
+
+    def folders(self) -> Sequence[Path]:
+        """Of machines that are on: their processes belong there."""
+        ...
 
 
 class Control:
     """The routes that Azure does not have."""
 
-    def __init__(self, world: EmulatorContext, machines: Machines, dockerd: Dockerd) -> None:
+    def __init__(
+        self, world: EmulatorContext, machines: Machines, dockerd: Dockerd, services: Sequence[Service]
+    ) -> None:
         self._world = world
         self._machines = machines
         self._dockerd = dockerd
+        self._services = services
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -45,6 +66,7 @@ class Control:
             web.post("/emulator/clock", self._advance),
             web.delete("/emulator/operations", self._forget),
             web.post("/emulator/evictions", self._evict_some),
+            web.post("/emulator/outages", self._add_outage),
             web.get("/emulator/vms/{vm}/console", self._console),
             web.post("/emulator/vms/{vm}/link", self._link),
             web.post("/emulator/vms/{vm}/condition", self._condition),
@@ -116,7 +138,22 @@ class Control:
             scenario.check_eviction(eviction, "evictions")
         except (msgspec.ValidationError, ConfigError, ValueError) as error:
             raise ArmError(400, "BadRequest", str(error)) from None
-        return web.json_response({"evicted": self._machines.evict_some(eviction)})
+        return web.json_response({"evicted": self.evict_some(eviction)})
+
+    def evict_some(self, eviction: Eviction) -> list[str]:
+        """Take spot VMs back, or where none runs nodes of other services; returns their names."""
+        found = self._machines.evict_some(eviction)
+        for service in self._services:
+            found = found or service.evict_some(eviction)
+        return found
+
+    async def _add_outage(self, request: web.Request) -> web.Response:
+        """Let a service refuse every call: {"service": "batch", "lasts": 600}."""
+        try:
+            self._world.add_outage(msgspec.convert(await request.json(), Outage))
+        except (msgspec.ValidationError, ValueError) as error:
+            raise ArmError(400, "BadRequest", str(error)) from None
+        return web.Response(status=204)
 
     async def _condition(self, request: web.Request) -> web.Response:
         """Change how a machine is inside, while it runs: {"kvm": false}, {"disk_used_gb": 128}; without a body, tell it."""
@@ -161,6 +198,8 @@ class Control:
         leaks = [*self._orphans(), *self._overdue(), *await asyncio.to_thread(self._strays)]
         counts = {SPELLING[kind]: len(self._world.resources.of(kind)) for kind in SPELLING}
         left = {kind: count for kind, count in counts.items() if count}
+        for service in self._services:
+            left |= service.left()
         kept = [body["id"] for body in self._world.resources.of(VERSION) if _provisioning(body) == "Succeeded"]
         return web.json_response({"leaks": leaks, "resources": left} | ({"kept": kept} if kept else {}))
 
@@ -205,11 +244,15 @@ class Control:
 
     def _strays(self) -> list[dict[str, str]]:
         """Processes of machines that are off or gone."""
-        folder = self._world.folder / "vms"
+        folder = self._world.folder
+        on = [
+            folder / "vms" / each.body["properties"]["vmId"] for each in self._machines.all() if each.power == "running"
+        ]
+        for service in self._services:
+            on += service.folders()
         strays = processes.belonging(folder)
-        for machine in self._machines.all():
-            if machine.power == "running":
-                strays -= processes.belonging(folder / machine.body["properties"]["vmId"])
+        for each in on:
+            strays -= processes.belonging(each)
         strays &= processes.belonging(folder)  # a process of a running machine may have ended between the looks
         return [{"id": str(pid), "type": "process", "why": "runs on a machine that is off"} for pid in strays]
 

@@ -87,6 +87,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "resource_not_found": Preset(404, "ResourceNotFound", "The Resource '{name}' under resource group was not found."),
     "group_not_found": Preset(404, "ResourceGroupNotFound", "Resource group could not be found."),
+    "core_quota_reached": _late("AccountCoreQuotaReached", "The specified account has reached core quota."),
     "conflict": Preset(
         409, "AnotherOperationInProgress", "Another operation on this or a dependent resource is in progress."
     ),

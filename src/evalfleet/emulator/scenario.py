@@ -33,6 +33,16 @@
     silent = true              # nobody is told
     every = 180
 
+    [[batch]]                  # a Batch account; without any, there is one: evalfleet in eastus
+    name = "evalfleet"
+    region = "eastus"
+    dedicated_cores = 0        # "account without quota"
+
+    [[outage]]                 # every call to a service is refused
+    service = "batch"          # its data plane
+    after = 300                # cloud seconds
+    lasts = 600
+
     [[link]]                   # of machines whose name fits
     name = "evalfleet-2"
     at = 120                   # cloud seconds after the machine began to run
@@ -70,6 +80,7 @@ class Times(msgspec.Struct, forbid_unknown_fields=True):
     register: float = 10.0  # of a provider
     lag: float = 0.0  # after its request, until a new VM can be looked at
     group_lag: float = 0.0  # until things can be made in a new resource group
+    preempted: float = 120.0  # between the loss of a Batch node and its return
     windows: float = 120.0  # between the start of a container and the first answer of Windows in it
 
 
@@ -97,6 +108,24 @@ class LinkChange(msgspec.Struct, forbid_unknown_fields=True):
     blocked: bool = False
     latency_s: float = 0.0  # each way; real seconds
     lasts: float | None = None  # cloud seconds; None: until it is healed by hand
+
+
+class BatchAccount(msgspec.Struct, forbid_unknown_fields=True):
+    """A Batch account, and how many cores its nodes may have."""
+
+    name: str = "evalfleet"
+    region: str = "eastus"
+    dedicated_cores: int = 1000
+    low_priority_cores: int = 1000
+    allocation_mode: str = "BatchService"  # or "UserSubscription"
+
+
+class Outage(msgspec.Struct, forbid_unknown_fields=True):
+    """A service that refuses every call for a while, in cloud seconds."""
+
+    service: str
+    after: float = 0.0
+    lasts: float | None = None  # None: for good
 
 
 class Policy(msgspec.Struct, forbid_unknown_fields=True):
@@ -147,6 +176,9 @@ class Scenario(msgspec.Struct, forbid_unknown_fields=True):
     quota: dict[str, dict[str, int]] = {}
     fault: list[Fault] = []
     eviction: list[Eviction] = []
+    batch: list[BatchAccount] = msgspec.field(default_factory=lambda: [BatchAccount()])
+    new_batch_cores: int = 1000  # of accounts that are made later: dedicated and low-priority ones each
+    outage: list[Outage] = []
     link: list[LinkChange] = []
 
 

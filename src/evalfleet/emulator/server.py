@@ -18,9 +18,9 @@ from evalfleet.emulator import app, tls, work_folder
 from evalfleet.emulator.arm.access.identity import CLIENT, TENANT
 from evalfleet.emulator.clock import Clock
 from evalfleet.emulator.context import Addresses, EmulatorContext
+from evalfleet.emulator.control import Control
 from evalfleet.emulator.docker.daemon import Dockerd
 from evalfleet.emulator.machines.guests import Guests
-from evalfleet.emulator.machines.machines import Machines
 from evalfleet.emulator.scenario import Eviction, Scenario
 from evalfleet.errors import InputError
 
@@ -75,21 +75,21 @@ async def running(options: Options) -> AsyncGenerator[Emulator]:
                 traffic=traffic,
             )
             world.signs_in = options.tls
-            application, machines, dockerd, guests = app.build(world)
+            services = app.build(world)
             secure, certificate = tls.made(folder) if options.tls else (None, None)
             async with (
-                _listening(application, options.port, secure) as (url, plain),
-                _docker(dockerd, guests) as docker_at,
+                _listening(services.app, options.port, secure) as (url, plain),
+                _docker(services.dockerd, services.guests) as docker_at,
             ):
                 world.base_url, world.plain_url, world.docker_at = url, plain, docker_at
                 for eviction in options.scenario.eviction:
-                    tasks.start_soon(_evict, world, machines, eviction)
+                    tasks.start_soon(_evict, world, services.control, eviction)
                 try:
                     yield Emulator(url=url, ssh_port=world.addresses.port, world=world, certificate=certificate)
                 finally:
                     tasks.cancel_scope.cancel()
                     with anyio.CancelScope(shield=True):
-                        await machines.close()
+                        await services.machines.close()
 
 
 @contextmanager
@@ -143,11 +143,11 @@ async def _docker(dockerd: Dockerd, guests: Guests) -> AsyncGenerator[str]:
         guests.close()
 
 
-async def _evict(world: EmulatorContext, machines: Machines, eviction: Eviction) -> None:
+async def _evict(world: EmulatorContext, control: Control, eviction: Eviction) -> None:
     """Take spot machines back at the times that the scenario names."""
     await world.clock.sleep(eviction.after)
     while True:
-        machines.evict_some(eviction)
+        control.evict_some(eviction)
         if eviction.every is None:
             return
         await world.clock.sleep(eviction.every)
