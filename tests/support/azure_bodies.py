@@ -13,6 +13,7 @@ from typing import Any
 SPECS = Path(__file__).parents[3] / "shared" / "data" / "azure" / "specs" / "specification"
 COMPUTE = SPECS / "compute/resource-manager/Microsoft.Compute/ComputeRP/stable/2024-07-01"
 DISK = SPECS / "compute/resource-manager/Microsoft.Compute/DiskRP/stable/2024-03-02"
+ML = SPECS / "machinelearningservices/resource-manager/Microsoft.MachineLearningServices/stable/2024-04-01"
 NETWORK = SPECS / "network/resource-manager/Microsoft.Network/stable/2024-01-01"
 
 

@@ -134,7 +134,15 @@ BUDGET = record(
 )
 
 _AUTHORIZATION = "/providers/microsoft.authorization"
+_HISTORY = (  # of the service behind a workspace's discovery address; no version in it
+    "/history/v1.0/subscriptions/{s}/resourcegroups/{g}/providers/microsoft.machinelearningservices/workspaces/{w}"
+)
+RUN_DETAILS = record("runId status logFiles", runId=TEXT, status=TEXT, logFiles=TAGS)
 DOCUMENTS: dict[str, Any] = {
+    "history": {
+        "info": {"version": "v1.0"},
+        "paths": {f"{_HISTORY}/runs/{{r}}/details": {"get": {"responses": {"200": {"schema": RUN_DETAILS}}}}},
+    },
     "schedules": {
         "info": {"version": "2018-09-15"},
         "paths": {f"{_SCOPES[1]}/providers/microsoft.devtestlab/schedules/{{n}}": stored(SCHEDULE)},

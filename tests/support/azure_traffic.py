@@ -10,15 +10,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.support.azure_bodies import COMPUTE, DISK, NETWORK, SPECS, by_model
+from tests.support.azure_bodies import COMPUTE, DISK, ML, NETWORK, SPECS, by_model
 from tests.support.azure_shapes import DOCUMENTS
 from tests.support.openapi import Schema, compiled, loaded, resolved
 
 SKUS = SPECS / "compute/resource-manager/Microsoft.Compute/Skus/stable/2021-07-01"
 BATCH = SPECS / "batch/data-plane"
 RESOURCES = SPECS / "resources/resource-manager/Microsoft.Resources/stable/2024-07-01"
-# The files in which a request is looked for, by the first part that its path contains.
+# The files in which a request is looked for, by the first parts that its path contains.
 FILES = (
+    ("/history/", Path("history")),
+    ("/microsoft.machinelearningservices/ /jobs/", ML / "mfe.json"),
+    ("/microsoft.machinelearningservices/ /environments/", ML / "mfe.json"),
+    ("/microsoft.machinelearningservices/", ML / "machineLearningServices.json"),
     ("/runcommand/", COMPUTE / "runCommand.json"),
     ("/microsoft.compute/virtualmachines", COMPUTE / "virtualMachine.json"),
     ("/microsoft.compute/locations/", COMPUTE / "computeRPCommon.json"),
@@ -194,7 +198,7 @@ def _operation(method: str, path: str) -> Operation | None:
     for pattern, model in _IMAGES.items():
         if re.search(pattern, low):
             return _of_images(model, is_list=low.endswith(("/galleries", "/images", "/versions")), method=method)
-    file = next((file for part, file in FILES if part in f"{low}/"), None)
+    file = next((file for parts, file in FILES if all(part in f"{low}/" for part in parts.split())), None)
     documents = [Path(name) for name in DOCUMENTS] if file is None or file.name == "resources.json" else []
     for each in [*documents, *([file] if file else [])]:
         found = _in_file(each, method, low)

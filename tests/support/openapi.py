@@ -64,8 +64,8 @@ class Schema:
         self._required: set[str] = set()
         self._is_open = False
         self._gather(file, schema)
-        if "additionalProperties" in schema or not self._properties:
-            self._is_open = True
+        # Open where it says so, or where it says nothing at all.
+        self._is_open = schema.get("additionalProperties", not self._properties) is not False
         self._members: dict[str, Schema] = {}
 
     def as_read_only(self) -> Schema:
@@ -88,6 +88,10 @@ class Schema:
 
     def problems(self, body: Any, path: str = "", *, request: bool) -> Iterator[str]:
         """Name every member that is unknown, missing, read-only and sent, or no such value."""
+        variant = self._variant(body)
+        if variant is not self:
+            yield from variant.problems(body, path, request=request)
+            return
         wanted = "object" if self._properties and self._type is None else self._type
         kind = _TYPES.get(wanted or "")
         if kind is not None and (not isinstance(body, kind) or (isinstance(body, bool) and wanted != "boolean")):
@@ -102,6 +106,17 @@ class Schema:
                     yield from inner.problems(each, f"{path}[{number}]", request=request)
         else:
             yield from self._of_value(body, path)
+
+    def _variant(self, body: Any) -> Schema:
+        """The schema of what the body says that it is, where this one has several forms."""
+        name = self._schema.get("discriminator")
+        if name is None or not isinstance(body, dict):
+            return self
+        for key, form in loaded(self._file)["definitions"].items():
+            is_named = body.get(name) == form.get("x-ms-discriminator-value", key)
+            if is_named and any(resolved(self._file, each)[1] is self._schema for each in form.get("allOf", ())):
+                return compiled(self._file, form)
+        return self
 
     def _of_members(self, body: dict[str, Any], path: str, request: bool) -> Iterator[str]:
         values = self._schema.get("additionalProperties")

@@ -42,6 +42,7 @@ from evalfleet.pools.cloud.waits import waiting, waiting_for
 Body = dict[str, Any]
 T = TypeVar("T")
 PAGES_AT_MOST = 1000
+NO_CONTENT = 204
 NOT_FOUND = 404
 SKEW_S = 30.0  # that two clocks may differ
 GROUPS_API = "2024-03-01"
@@ -102,8 +103,9 @@ class Arm:
         return cast("Body", await self._finished(response))
 
     async def post(self, path: str, api: str) -> Body:
-        """Ask for something that is done at once."""
-        return cast("Body", (await self._send("POST", path, api)).http_response.json())
+        """Ask for something that is done at once, or whose end can be seen elsewhere."""
+        answer = (await self._send("POST", path, api)).http_response
+        return cast("Body", answer.json()) if answer.content else {}
 
     async def patient(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Ask again while the group is not found that we have made or seen: for a moment after it was made, it is not.
@@ -154,11 +156,21 @@ class Arm:
         code = code_of(error)
         return code != NO_SUBSCRIPTION and (code != NO_GROUP or not await self.has_group())
 
-    async def delete(self, path: str, api: str) -> None:
+    async def delete(self, path: str, api: str, query: Mapping[str, str] | None = None) -> None:
         """Delete a resource, and wait until it is gone; one that is gone already is no error."""
-        response = await self._send("DELETE", path, api)
+        response = await self._send("DELETE", path, api, query=query)
         if response is not None:
             await self._finished(response)
+
+    async def begin_delete(self, path: str, api: str, query: Mapping[str, str] | None = None) -> bool:
+        """Ask for a deletion that takes long. False: the resource is gone already."""
+        response = await self._send("DELETE", path, api, query=query)
+        return response is not None and response.http_response.status_code != NO_CONTENT
+
+    async def begin_put(self, path: str, api: str, body: Body) -> Body:
+        """Make or change a resource without waiting until that is done; returns it as it is now."""
+        response = await self.patient(partial(self._send, "PUT", path, api, body=body))
+        return cast("Body", response.http_response.json())
 
     async def list(
         self, path: str, api: str, query: Mapping[str, str] | None = None, *, exists: bool = False
@@ -184,8 +196,11 @@ class Arm:
                 return found
         raise ServiceResponseError(f"a list has more than {PAGES_AT_MOST} pages")
 
-    async def _send(self, method: str, path: str, api: str, *, body: Body | None = None) -> Any:
-        return await self._request(HttpRequest(method, path, params={"api-version": api}, json=body))
+    async def _send(
+        self, method: str, path: str, api: str, *, body: Body | None = None, query: Mapping[str, str] | None = None
+    ) -> Any:
+        version = {"api-version": api} if api else {}  # the services behind Resource Manager have it in the path
+        return await self._request(HttpRequest(method, path, params={**version, **(query or {})}, json=body))
 
     async def _request(self, request: HttpRequest) -> Any:
         """Return the pipeline's response; None where what is asked for is not there, unless it was to be made."""

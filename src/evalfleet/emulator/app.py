@@ -37,6 +37,8 @@ from evalfleet.emulator.machines.docker_machine import VmDocker
 from evalfleet.emulator.machines.guests import Guests
 from evalfleet.emulator.machines.imds import Imds
 from evalfleet.emulator.machines.machines import Machines
+from evalfleet.emulator.ml.service import MachineLearning
+from evalfleet.emulator.ml.workspaces import SPACE
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -49,6 +51,7 @@ class Services(Struct, frozen=True, kw_only=True):
     dockerd: Dockerd
     guests: Guests
     control: Control
+    ml: MachineLearning
 
 
 def build(world: EmulatorContext) -> Services:
@@ -62,7 +65,8 @@ def build(world: EmulatorContext) -> Services:
     guests = Guests(world, vms.machines)
     dockerd = Dockerd(lambda name: VmDocker(world, vms.machines, guests, vms.machines.named(name)))
     batch = BatchService(world)
-    control = Control(world, vms.machines, dockerd, [batch])
+    ml = MachineLearning(world)
+    control = Control(world, vms.machines, dockerd, [batch, ml])
     routes: Routes = {
         **Providers(world).routes(),
         **Roles(world).routes(),
@@ -76,16 +80,18 @@ def build(world: EmulatorContext) -> Services:
         **Schedules(world, vms).routes(),
         **Budgets(world).routes(),
         **batch.accounts.routes(),
-        **world.operations.routes("microsoft.compute", "microsoft.network", "groups"),
+        **ml.routes(),
+        **world.operations.routes("microsoft.compute", "microsoft.network", "groups", SPACE),
     }
     app = web.Application(middlewares=[_answering(world)], client_max_size=16 * 2**20)
     app.add_routes(control.routes())
     app.add_routes(batch.routes())
+    app.add_routes(ml.web_routes())
     app.add_routes(Imds(world, vms.machines).routes())
     app.add_routes(Retail(world).routes())
     app.add_routes(Identity(world).routes())
     app.router.add_route("*", "/subscriptions/{tail:.*}", _arm(world, routes))
-    return Services(app=app, machines=vms.machines, dockerd=dockerd, guests=guests, control=control)
+    return Services(app=app, machines=vms.machines, dockerd=dockerd, guests=guests, control=control, ml=ml)
 
 
 def _answering(world: EmulatorContext) -> Middleware:
@@ -162,6 +168,8 @@ async def _route(world: EmulatorContext, routes: Routes, request: web.Request, b
         raise ArmError(404, "SubscriptionNotFound", said)
     if target is None:
         raise ArmError(404, "InvalidResourceType", f"The path {request.path} is not emulated.")
+    if target.kind.startswith(f"{SPACE}/"):
+        world.require_service("ml")
     handler = routes.get((request.method, target.kind, target.action))
     if handler is None and target.action.count("/") == 1:
         handler = routes.get(

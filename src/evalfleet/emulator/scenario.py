@@ -39,7 +39,7 @@
     dedicated_cores = 0        # "account without quota"
 
     [[outage]]                 # every call to a service is refused
-    service = "batch"          # its data plane
+    service = "batch"          # its data plane; "ml" is Azure Machine Learning
     after = 300                # cloud seconds
     lasts = 600
 
@@ -81,6 +81,9 @@ class Times(msgspec.Struct, forbid_unknown_fields=True):
     lag: float = 0.0  # after its request, until a new VM can be looked at
     group_lag: float = 0.0  # until things can be made in a new resource group
     preempted: float = 120.0  # between the loss of a Batch node and its return
+    ml_compute: float = 10.0  # until a cluster of Azure ML is there, without nodes
+    ml_node: float = 120.0  # until a node of it is
+    ml_job: float = 5.0  # until a job is in the queue of its cluster
     windows: float = 120.0  # between the start of a container and the first answer of Windows in it
 
 
@@ -178,6 +181,7 @@ class Scenario(msgspec.Struct, forbid_unknown_fields=True):
     eviction: list[Eviction] = []
     batch: list[BatchAccount] = msgspec.field(default_factory=lambda: [BatchAccount()])
     new_batch_cores: int = 1000  # of accounts that are made later: dedicated and low-priority ones each
+    workspaces: list[str] = msgspec.field(default_factory=lambda: ["evalfleet"])  # of Azure ML, there from the start
     outage: list[Outage] = []
     link: list[LinkChange] = []
 

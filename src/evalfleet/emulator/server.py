@@ -90,6 +90,7 @@ async def running(options: Options) -> AsyncGenerator[Emulator]:
                     tasks.cancel_scope.cancel()
                     with anyio.CancelScope(shield=True):
                         await services.machines.close()
+                        await services.ml.close()
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from aiohttp import web
 from msgspec import Struct, field
 
 Body = dict[str, Any]
-_NESTED = ("galleries",)  # whose resources have others in them, by paths of types and names in turn
+_NESTED = ("galleries", "workspaces")  # whose resources have others in them, by paths of types and names in turn
 
 
 class ArmError(Exception):

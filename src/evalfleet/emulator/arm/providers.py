@@ -7,7 +7,10 @@ from typing import Any
 from evalfleet.emulator.arm.protocol import ArmError, Body, Call, Routes, answer
 from evalfleet.emulator.context import EmulatorContext
 
-SPACES = ("Microsoft.Batch", "Microsoft.Compute", "Microsoft.DevTestLab", "Microsoft.Network", "Microsoft.Resources")
+SPACES = (
+    *("Microsoft.Batch", "Microsoft.Compute", "Microsoft.DevTestLab", "Microsoft.MachineLearningServices"),
+    *("Microsoft.Network", "Microsoft.Resources"),
+)
 
 
 def require_registered(world: EmulatorContext, call: Call) -> None:

@@ -21,6 +21,10 @@ IMAGE = "microsoft.compute/galleries/images"
 VERSION = "microsoft.compute/galleries/images/versions"
 SCHEDULE = "microsoft.devtestlab/schedules"
 BUDGET = "microsoft.consumption/budgets"
+ML_WORKSPACE = "microsoft.machinelearningservices/workspaces"
+ML_COMPUTE = f"{ML_WORKSPACE}/computes"
+ML_ENVIRONMENT = f"{ML_WORKSPACE}/environments/versions"
+ML_JOB = f"{ML_WORKSPACE}/jobs"
 
 # How Azure spells what we keep in lower case.
 SPELLING = {
@@ -36,7 +40,11 @@ SPELLING = {
     VERSION: "Microsoft.Compute/galleries/images/versions",
     SCHEDULE: "Microsoft.DevTestLab/schedules",
     BUDGET: "Microsoft.Consumption/budgets",
+    ML_COMPUTE: "Microsoft.MachineLearningServices/workspaces/computes",
+    ML_ENVIRONMENT: "Microsoft.MachineLearningServices/workspaces/environments/versions",
+    ML_JOB: "Microsoft.MachineLearningServices/workspaces/jobs",
 }
+_INNER = {SPELLING[kind] for kind in (ML_COMPUTE, ML_ENVIRONMENT, ML_JOB)}  # in no list of a group's resources
 _TERM = re.compile(r"(tagName|tagValue|resourceType) eq '([^']*)'")
 
 
@@ -145,6 +153,8 @@ class Resources:
         found: list[Body] = []
         for body in self:
             tags: dict[str, Any] = body.get("tags") or {}
+            if body["type"] in _INNER:
+                continue
             if group and group_of(body) != group.lower():
                 continue
             if "tagName" in terms and terms["tagName"] not in tags:

@@ -1,0 +1,1 @@
+"""Azure Machine Learning as a backend of pools: one job per node, or compute instances."""
