@@ -151,7 +151,7 @@ class Runner:
         self.attempts.update((attempt.name, attempt) for attempt in found.ended)
         for lost in found.lost:
             self.attempts[lost.name] = self.live[lost.name] = lost
-            self.guard(lost, lambda one=lost: one.keep(self))
+            self.guard(lost, lambda one=lost: one.hand_to(self))
 
     def adopt(self, attempt: Attempt) -> None:
         """Register a new attempt before it is started."""

@@ -170,7 +170,7 @@ def _guard(site: Site, table: Mapping[tuple[str, str], Route]) -> Middleware:
             site.gate.check_host(request)
             if route is not None and route.role is not None:
                 admitted(request, await site.gate.admit(request, route.role))
-                site.door.admitted(request.transport)
+                site.connections.admitted(request.transport)
             return await handler(request)
         except web.HTTPException as error:
             if error.status < 400:

@@ -22,7 +22,7 @@ from evalfleet.web.handlers.attempts import Place, place
 from evalfleet.web.handlers.remote_attempts import Remote
 from evalfleet.web.metrics.latency import Latency
 from evalfleet.web.security.auth import Gate
-from evalfleet.web.security.connections import Door
+from evalfleet.web.security.connections import ConnectionLimit
 from evalfleet.web.security.tokens import Bearer
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Site(Struct, kw_only=True):
     remote: Remote
     run_supervisor: ChildSupervisor[RunStanding] | None = None  # None: this server starts no controllers of runs
     pool_supervisor: ChildSupervisor[PoolStanding] | None = None  # None: nor of pools
-    door: Door = field(default_factory=lambda: Door(1000, shared=False))
+    connections: ConnectionLimit = field(default_factory=lambda: ConnectionLimit(1000, shared=False))
     latency: Latency = field(default_factory=Latency)
     writers: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(_WRITERS, thread_name_prefix="web-writer")

@@ -35,7 +35,7 @@ from evalfleet.web.handlers.remote_attempts import Remote
 from evalfleet.web.host_connections import Lines
 from evalfleet.web.security import tokens
 from evalfleet.web.security.auth import Entrance, Gate, is_loopback, names_of
-from evalfleet.web.security.connections import Door
+from evalfleet.web.security.connections import ConnectionLimit
 from evalfleet.web.security.sessions import key_in
 
 PORT = 8765
@@ -114,7 +114,7 @@ async def running(
     site = Site(
         settings=settings,
         gate=Gate(_entrance(options, port), readers, key_in(Home(settings.home).session_key)),
-        door=Door(most, shared=options.behind_proxy),
+        connections=ConnectionLimit(most, shared=options.behind_proxy),
         readers=readers,
         feed=feed,
         remote=remote,
@@ -176,8 +176,8 @@ async def _set_up(site: Site) -> tuple[web.AppRunner, Callable[[], None]]:
     )
     await runner.setup()
     assert runner.server is not None
-    site.door.guard(runner.server)
-    return runner, site.door.heed(asyncio.get_running_loop())
+    site.connections.guard(runner.server)
+    return runner, site.connections.heed(asyncio.get_running_loop())
 
 
 def _is_ours(record: logging.LogRecord) -> bool:

@@ -86,7 +86,7 @@ class Turn:
         pass
 
 
-class Keeper:
+class FakeRunner:
     boot_id = "boot"
     now = staticmethod(time.time)
 
@@ -146,7 +146,7 @@ class Keeper:
 
 class Bench:
     def __init__(self, folder: Path) -> None:
-        self.keeper = Keeper()
+        self.runner = FakeRunner()
         self.moves = Moves()
         self._folder = folder
         self._count = 0
@@ -162,20 +162,20 @@ class Bench:
         if gpus:
             fields["gpus"] = [{"uuid": "GPU-a", "index": 0, "memory_mb": None}]
         return self.moves.of(Attempt)(
-            self.keeper, "r.1.1", "r", str(folder), AttemptSpec(fields), Redactor({}), journal
+            self.runner, "r.1.1", "r", str(folder), AttemptSpec(fields), Redactor({}), journal
         )
 
     def started(self, *command: str, gpus: bool = False) -> Any:
         made = self.attempt(*command, gpus=gpus)
-        self.keeper.guard(made, lambda: made.start({}))
+        self.runner.guard(made, lambda: made.start({}))
         return made
 
     def reap(self, attempt: Any) -> None:
         _, status, usage = os.wait4(attempt.pid, 0)
-        self.keeper.guard(attempt, lambda: attempt.exited(status, usage.ru_utime, usage.ru_maxrss))
+        self.runner.guard(attempt, lambda: attempt.exited(status, usage.ru_utime, usage.ru_maxrss))
 
     def save(self) -> None:
-        saves, self.keeper.saves = self.keeper.saves, []
+        saves, self.runner.saves = self.runner.saves, []
         for saved in saves:
             saved()
 
@@ -184,11 +184,11 @@ class Bench:
 def bench(tmp_path: Path):
     made = Bench(tmp_path)
     yield made
-    made.keeper.close()
+    made.runner.close()
 
 
 def test_an_attempt_takes_every_edge_and_no_other(bench: Bench):
-    keeper = bench.keeper
+    runner = bench.runner
     bench.reap(bench.started("true"))  # from start to end
     stopped = bench.started("sleep", "60")
     stopped.stop("cancelled")
@@ -196,24 +196,24 @@ def test_an_attempt_takes_every_edge_and_no_other(bench: Bench):
     assert bench.started("/no/program").state == "saving"  # it cannot be executed
     waits = bench.started("true", gpus=True)
     waits.stop("cancelled")
-    assert keeper.turns[-1].is_back
+    assert runner.turns[-1].is_back
     bench.started("true", gpus=True).fail("trouble")
     for fails in (False, True):  # its GPUs settle, or the runner stumbles meanwhile
         leased = bench.started("true", gpus=True)
-        keeper.turns[-1].go()
+        runner.turns[-1].go()
         bench.reap(leased)
         assert leased.state == "settling"
         if fails:
             leased.fail("trouble")
         else:
-            keeper.turns[-1].settled([])
-    keeper.trouble = "run"
+            runner.turns[-1].settled([])
+    runner.trouble = "run"
     assert bench.started("true").state == "saving"
-    keeper.trouble = ""
+    runner.trouble = ""
     swept = bench.started("true")
-    keeper.trouble = "sweep"
+    runner.trouble = "sweep"
     bench.reap(swept)
-    keeper.trouble = ""
+    runner.trouble = ""
     bench.save()
     assert set(bench.moves) == set(attempt_states.EDGES)
 
@@ -227,13 +227,13 @@ def test_an_attempt_that_was_stopped_before_it_began_starts_nothing(bench: Bench
     waits = bench.started("true", gpus=True)
     waits.stop("cancelled")
     with pytest.raises(ValueError, match="from saving to running"):
-        bench.keeper.turns[-1].go()
+        bench.runner.turns[-1].go()
     assert waits.pid == 0
 
 
 def test_files_that_come_after_the_end_change_nothing(bench: Bench):
     late: list[Callable[[], None]] = []
-    bench.keeper.in_background = lambda work, done, _: late.append(lambda: done(work()))  # type: ignore[method-assign]
+    bench.runner.in_background = lambda work, done, _: late.append(lambda: done(work()))  # type: ignore[method-assign]
     made = bench.attempt("true")
     with (Path(made.folder) / "artifacts" / "large").open("wb") as file:
         file.truncate(64 << 20)
@@ -272,7 +272,7 @@ class Gpus:
 
     def __init__(self, spool: Path) -> None:
         self.spool = str(spool)
-        self.loop = Loop(Keeper._raise)
+        self.loop = Loop(FakeRunner._raise)
         self.looks: list[Callable[[Any], None]] = []
         self.startup_s = 60.0
 

@@ -28,7 +28,7 @@ from evalfleet.web import feed, server
 from evalfleet.web.handlers import desktops
 from evalfleet.web.handlers import feed as streaming
 from evalfleet.web.security import tokens
-from evalfleet.web.security.connections import Door
+from evalfleet.web.security.connections import ConnectionLimit
 from evalfleet.web.server import Options
 
 
@@ -260,7 +260,7 @@ def test_a_proxy_is_many_people():
             self.aborted = True
 
     for shared, kept in ((False, 5), (True, 10)):
-        connections = Door(10, shared=shared)
+        connections = ConnectionLimit(10, shared=shared)
         made = [Transport() for _ in range(12)]
         for one in made:
             connections.came(one)

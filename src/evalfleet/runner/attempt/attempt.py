@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .journal import Journal
     from .spec import AttemptSpec
 
-    class Keeper(Protocol):
+    class AttemptRunner(Protocol):
         """What an attempt needs from its runner."""
 
         loop: Loop
@@ -65,7 +65,14 @@ class Attempt:
     """A live attempt: its process tree, pipes, limits and journal. Driven by the runner's loop."""
 
     def __init__(
-        self, keeper: Keeper, name: str, run: str, folder: str, spec: AttemptSpec, redactor: Redactor, journal: Journal
+        self,
+        runner: AttemptRunner,
+        name: str,
+        run: str,
+        folder: str,
+        spec: AttemptSpec,
+        redactor: Redactor,
+        journal: Journal,
     ) -> None:
         self.name = name
         self.run = run
@@ -76,7 +83,7 @@ class Attempt:
         self.state = WAITING
         self.cgroup: process_tree.Cgroup | None = None
         self.mark = process_tree.ProcessMark(folder)
-        self._keeper = keeper
+        self._runner = runner
         self._spec = spec
         self._redactor = redactor
         self._outputs: list[OutputLog] = []
@@ -135,9 +142,9 @@ class Attempt:
             return
 
         def go(lock: int) -> None:
-            self._keeper.guard(self, lambda: self._lease_gpus(secrets, [lock]))
+            self._runner.guard(self, lambda: self._lease_gpus(secrets, [lock]))
 
-        self._slot = self._keeper.slots.lease(self.run, self.slots, go)
+        self._slot = self._runner.slots.lease(self.run, self.slots, go)
         self._slot.begin()
 
     def _lease_gpus(self, secrets: dict[str, str], held: list[int]) -> None:
@@ -147,9 +154,9 @@ class Attempt:
             return
 
         def go(env: dict[str, str], locks: list[int]) -> None:
-            self._keeper.guard(self, lambda: self._run(dict(own, **env), [*held, *locks]))
+            self._runner.guard(self, lambda: self._run(dict(own, **env), [*held, *locks]))
 
-        self._lease = self._keeper.gpus.lease(self.name, self._spec, go, lambda why: self._unstarted("gpu_taken", why))
+        self._lease = self._runner.gpus.lease(self.name, self._spec, go, lambda why: self._unstarted("gpu_taken", why))
         self._lease.begin()
 
     def _free_slot(self) -> None:
@@ -159,10 +166,10 @@ class Attempt:
 
     def _run(self, env: dict[str, str], inherited: list[int]) -> None:
         self._move(RUNNING)
-        self._oom_before = self._keeper.oom_kills()
+        self._oom_before = self._runner.oom_kills()
         self._begun = time.monotonic()
         self._limits = AttemptLimits(self._spec, self._begun)
-        self._end["started_at"] = round(self._keeper.now(), 6)
+        self._end["started_at"] = round(self._runner.now(), 6)
         before_ns = process_tree.boottime_ns()
         try:
             self._spawn(env, inherited)
@@ -172,12 +179,12 @@ class Attempt:
             self._end.update(errno=error.errno, started_at=None)
             self._unstarted("launch_failed", message)
             return
-        self._keeper.limit_files(self.pid)
-        self._keeper.started(self)
+        self._runner.limit_files(self.pid)
+        self._runner.started(self)
         for output in self._outputs:
             self._watch(output)
         born = process_tree.start_time(self.pid, before_ns)
-        self.emit("started", {"pid": self.pid, "start_time": born, "boot_id": self._keeper.boot_id})
+        self.emit("started", {"pid": self.pid, "start_time": born, "boot_id": self._runner.boot_id})
 
     def _unstarted(self, cause: str, message: str | None) -> None:
         """End an attempt whose process never started."""
@@ -232,7 +239,7 @@ class Attempt:
                 self._doubt_until = now + DOUBT_S
         else:
             end["exit_code"] = os.WEXITSTATUS(status)
-        end.update(ended_at=round(self._keeper.now(), 6), duration_s=round(now - self._begun, 6))
+        end.update(ended_at=round(self._runner.now(), 6), duration_s=round(now - self._begun, 6))
         end.update(cpu_s=round(cpu_s, 6), max_rss_mb=round(max_rss_kb / 1024, 3))
         self._move(SWEEPING)
         self._exited_at = now
@@ -243,7 +250,7 @@ class Attempt:
         """Kill what remains of the process tree; finish when nothing is left."""
         if self.state != SWEEPING:
             return
-        strays = self._keeper.strays(self)
+        strays = self._runner.strays(self)
         members = self.cgroup.members() if self.cgroup else []
         if (strays or members) and time.monotonic() < self._give_up_at:
             if self.cgroup:
@@ -260,7 +267,7 @@ class Attempt:
             self._finish()
             return
         self._move(SETTLING)
-        self._lease.settle(lambda dirty: self._keeper.guard(self, lambda: self._settled(dirty)))
+        self._lease.settle(lambda dirty: self._runner.guard(self, lambda: self._settled(dirty)))
 
     def _settled(self, dirty: list[dict[str, Any]]) -> None:
         if dirty:
@@ -276,7 +283,7 @@ class Attempt:
                 self.stop(cause)
             elif not self._grouped and now - self._begun >= CGROUP_AFTER_S:
                 self._grouped = True
-                self.cgroup = self._keeper.cgroup(self)
+                self.cgroup = self._runner.cgroup(self)
         elif self.state == ENDING:
             if now >= self._kill_at:
                 self._kill_at = NEVER
@@ -301,7 +308,7 @@ class Attempt:
             with self.mark:
                 process = subprocess.Popen(
                     self._spec.words(),
-                    stdin=self._keeper.devnull,
+                    stdin=self._runner.devnull,
                     stdout=pipes[1],
                     stderr=pipes[3],
                     cwd=self._spec.cwd or self.folder + "/work",
@@ -327,12 +334,12 @@ class Attempt:
             count = output.read()
             if count == 0:
                 self._watched.discard(output.fd)
-                self._keeper.loop.unwatch(output.fd)
+                self._runner.loop.unwatch(output.fd)
             elif count and self._spec.output_is_progress:
                 self._limits.progress(time.monotonic())
 
         self._watched.add(output.fd)
-        self._keeper.loop.watch(output.fd, READ, readable)
+        self._runner.loop.watch(output.fd, READ, readable)
 
     def _kill(self) -> None:
         self._killed = True
@@ -355,7 +362,7 @@ class Attempt:
 
     def _note_ready(self, now: float) -> None:
         if self._events.ready and self._end["ready_at"] is None:
-            self._end["ready_at"] = round(self._keeper.now(), 6)
+            self._end["ready_at"] = round(self._runner.now(), 6)
             self._limits.ready(now)
             self.emit("ready", {})
             if self._lease is not None:
@@ -376,7 +383,7 @@ class Attempt:
         now = time.monotonic()
         for output in self._outputs:
             if output.fd in self._watched:
-                self._keeper.loop.unwatch(output.fd)
+                self._runner.loop.unwatch(output.fd)
             if output.drain() and self._spec.output_is_progress:
                 self._limits.progress(self._exited_at)
         if self._events.drain(now):
@@ -398,7 +405,7 @@ class Attempt:
                 self._close(files.uncollected("the files could not be collected") if record is None else record)
 
         try:
-            self._keeper.in_background(files.collect, done, files.patience_s())
+            self._runner.in_background(files.collect, done, files.patience_s())
         except OSError:  # no process to be had
             done(None)
 
@@ -411,7 +418,7 @@ class Attempt:
             self._files.close()
         end.update(steps=self._events.step, reported_usd=round(self._events.usd, 9))
         if end["ended_at"] is None:
-            end["ended_at"] = round(self._keeper.now(), 6)
+            end["ended_at"] = round(self._runner.now(), 6)
         tails = [output.tail() for output in reversed(self._outputs)]
         end["tail"] = last_lines(next((tail for tail in tails if tail.strip()), b""))
         end["disk_full"] = self.journal.disk_full or any(output.disk_full for output in self._outputs)
@@ -425,7 +432,7 @@ class Attempt:
             self.journal.hold("ended", self._end)
             self._is_held = True
         if not self._is_saving:
-            self._keeper.save(self._save, self._saved)
+            self._runner.save(self._save, self._saved)
             self._is_saving = True
 
     def _save(self) -> None:
@@ -435,7 +442,7 @@ class Attempt:
     def _saved(self) -> None:
         self._move(ENDED)
         line = self.journal.release()
-        self._keeper.ended(self)  # first: whatever goes wrong after it keeps nothing alive
+        self._runner.ended(self)  # first: whatever goes wrong after it keeps nothing alive
         self._pass_on(line)
         if self.cgroup:
             self.cgroup.remove()
@@ -445,4 +452,4 @@ class Attempt:
             return True
         # 137 is how a shell passes on that its child was killed
         shot = self._end["signal"] == signal.SIGKILL or self._end["exit_code"] == 128 + signal.SIGKILL
-        return bool(shot and not self._killed and self._keeper.oom_kills(fresh=True) > self._oom_before)
+        return bool(shot and not self._killed and self._runner.oom_kills(fresh=True) > self._oom_before)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..protocol import EventFeed
     from .spool import Spool
 
-    class Keeper(Protocol):
+    class LostAttemptRunner(Protocol):
         """What a lost attempt needs from its new runner."""
 
         def ended(self, attempt: LostAttempt) -> None: ...
@@ -65,7 +65,7 @@ class LostAttempt:
         self.feeds: list[EventFeed] = []
         self.begun = time.monotonic()
         self._now = now
-        self._keeper: Keeper | None = None
+        self._runner: LostAttemptRunner | None = None
         self._is_collecting = False
         self._end: dict[str, Any] | None = None  # held in the journal
         self._is_saving = False
@@ -97,13 +97,13 @@ class LostAttempt:
 
     def tick(self, now: float) -> None:
         """Continue with what is left to do. May be called again after it raised."""
-        if now < self._again_at or self._keeper is None:
+        if now < self._again_at or self._runner is None:
             return
         self._again_at = now + AGAIN_S
         if self._end is None and not self._is_collecting:
-            self._collect(self._keeper)
+            self._collect(self._runner)
         elif self._end is not None and not self._is_saving:
-            self._keeper.save(self._save, self._saved)
+            self._runner.save(self._save, self._saved)
             self._is_saving = True
 
     def next_at(self) -> float:
@@ -118,9 +118,9 @@ class LostAttempt:
     def fail(self, message: str) -> None:
         """`tick` tries again."""
 
-    def keep(self, keeper: Keeper) -> None:
-        """Hand it to this runner, which ends it at once if that is quick."""
-        self._keeper = keeper
+    def hand_to(self, runner: LostAttemptRunner) -> None:
+        """Give it to this runner, which ends it at once if that is quick."""
+        self._runner = runner
         files = AttemptFiles(self.folder, Redactor(self.secrets))
         if files.heavy():
             files.close()
@@ -157,7 +157,7 @@ class LostAttempt:
         """Whether it had secrets that are no longer known."""
         return any(name not in self.secrets for name in self.secret_names)
 
-    def _collect(self, keeper: Keeper) -> None:
+    def _collect(self, runner: LostAttemptRunner) -> None:
         files = AttemptFiles(self.folder, Redactor(self.secrets))
         verdict = files.verdict(self._is_in_doubt)
 
@@ -166,7 +166,7 @@ class LostAttempt:
             why = "the files could not be collected"
             self._close(files, dict(verdict, **(files.uncollected(why) if record is None else record)))
 
-        keeper.in_background(lambda: files.collect(self._is_in_doubt), done, files.patience_s())
+        runner.in_background(lambda: files.collect(self._is_in_doubt), done, files.patience_s())
         self._is_collecting = True
 
     def _close(self, files: AttemptFiles, record: dict[str, Any]) -> None:
@@ -196,8 +196,8 @@ class LostAttempt:
     def _saved(self) -> None:
         line = self.journal.release()
         self.live = False
-        if self._keeper is not None:
-            self._keeper.ended(self)
+        if self._runner is not None:
+            self._runner.ended(self)
         for feed in self.feeds:
             feed.push(line)
         if self.cgroup:

@@ -19,7 +19,7 @@ _QUIET_S = 60.0  # between two words about a flood
 _log = logging.getLogger("evalfleet.web")
 
 
-class Door:
+class ConnectionLimit:
     """Used in the event loop's thread.
 
     Args:
