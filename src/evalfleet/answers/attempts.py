@@ -7,7 +7,7 @@ from typing import Any, Literal
 from msgspec import field
 
 from evalfleet.answers.base import Answer
-from evalfleet.answers.summary import TaskResult
+from evalfleet.answers.task_result import TaskResult
 from evalfleet.model import AttemptState, Blame, Failure, JsonObject, Kind, Outcome, Requests, TaskState, Verdict
 
 

@@ -7,7 +7,8 @@ from typing import Literal
 from evalfleet.answers.alerts import Alert, Severity
 from evalfleet.answers.base import Answer, Range
 from evalfleet.answers.studies import StudyFound
-from evalfleet.answers.summary import FailureKind, Reason, Scores, Summary, TaskCounts, TaskResult
+from evalfleet.answers.summary import FailureKind, Reason, Scores, Summary, TaskCounts
+from evalfleet.answers.task_result import TaskResult
 from evalfleet.model import JsonObject, Policy, RunState, TaskState
 
 Look = Literal["pass", "wrong", "own", "infra", "off", "live"]

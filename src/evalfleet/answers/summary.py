@@ -1,11 +1,12 @@
-"""The summary of a run, and its tasks one by one."""
+"""The summary of a run."""
 
 from __future__ import annotations
 
 from evalfleet.answers.base import Answer, Range
 from evalfleet.answers.plans import Plan
 from evalfleet.answers.studies import StudyFound
-from evalfleet.model import JsonObject, RunState, TaskState
+from evalfleet.answers.task_result import TaskResult
+from evalfleet.model import RunState
 
 
 class TaskCounts(Answer, frozen=True, kw_only=True):
@@ -151,30 +152,6 @@ class RepeatSummary(Answer, frozen=True, kw_only=True):
     never: int
     pass_at: list[PassAt]
     by_task: list[RepeatedTask] | None  # null where only sums were asked for
-
-
-class TaskFailure(Answer, frozen=True, kw_only=True):
-    kind: str
-    blame: str
-    evidence: str | None
-
-
-class TaskResult(Answer, frozen=True, kw_only=True):
-    """One task: its verdict, or why it has none."""
-
-    number: int
-    key: str
-    domain: str
-    state: TaskState
-    score: float | None  # of its verdict, 0 to 1
-    success: bool | None
-    steps: int | None
-    metrics: JsonObject | None
-    duration_s: float | None  # of the attempt that decided it
-    attempts: int
-    worker: str | None
-    failure: TaskFailure | None  # where it has no verdict
-    reason: str | None  # why it failed or is held
 
 
 class Summary(Answer, frozen=True, kw_only=True):

@@ -18,7 +18,8 @@ Nothing here installs signal handlers of its own. A handle may be used by severa
 from __future__ import annotations
 
 from evalfleet.answers.attempts import ArtifactFile as Artifact
-from evalfleet.answers.summary import Summary, TaskResult
+from evalfleet.answers.summary import Summary
+from evalfleet.answers.task_result import TaskResult
 from evalfleet.api.handle import RunHandle, import_results, list_runs, open_run
 from evalfleet.api.studies import StudyHandle, list_studies, open_study, submit_study
 from evalfleet.api.submit import submit, submit_benchmark

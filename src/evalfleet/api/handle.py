@@ -16,7 +16,8 @@ from evalfleet.answers.attempts import ArtifactFile as Artifact
 from evalfleet.answers.comparison import Comparison
 from evalfleet.answers.runs import RunRow
 from evalfleet.answers.server import Exported
-from evalfleet.answers.summary import Summary, TaskResult
+from evalfleet.answers.summary import Summary
+from evalfleet.answers.task_result import TaskResult
 from evalfleet.api.tasks import Folder
 from evalfleet.api.twins import in_own_loop, in_thread
 from evalfleet.daemon.alerts.beside import alerts_beside

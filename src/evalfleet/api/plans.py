@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any
 
 import anyio.to_thread
 
-from evalfleet import config, duration
+from evalfleet import config
 from evalfleet.answers.plans import Plan
 from evalfleet.api.tasks import Folder
 from evalfleet.errors import InputError, NotFound
@@ -17,6 +18,7 @@ from evalfleet.operations.plans import jobs, make
 from evalfleet.report.reader import opened
 from evalfleet.store.open import open_store
 from evalfleet.taskfile import load
+from evalfleet.validation import seconds
 
 
 def plan(
@@ -59,21 +61,9 @@ def plan(
     Raises InputError, NotFound, StoreError.
     """
     machine = config.load(home)
-    named = os.fspath(source)
-    of_benchmark = jobs.is_benchmark(named)
-    if benchmark and not of_benchmark:
-        raise InputError(f"{next(iter(benchmark))}: is for benchmarks only, and {named!r} is a task file")
-    planned = (
-        jobs.jobs_of_benchmark(named, benchmark, machine)
-        if of_benchmark
-        else jobs.jobs_of_submission(named, load(named))
-    )
-    try:
-        deadline_s = None if deadline is None else duration.parse(deadline)
-    except ValueError as error:
-        raise InputError(f"deadline: {error}") from None
+    planned = _jobs(os.fspath(source), benchmark, machine)
     asked = make.PlanRequest(
-        deadline_s=deadline_s,
+        deadline_s=seconds("deadline", deadline),
         budget_usd=budget_usd,
         workers=workers,
         size=tuple(size),
@@ -86,11 +76,16 @@ def plan(
         price=price,
         seed=seed,
     )
-    store = open_store(machine.home)
-    try:
+    with closing(open_store(machine.home)) as store:
         return make.make(machine, store, planned, asked)
-    finally:
-        store.close()
+
+
+def _jobs(source: str, benchmark: Mapping[str, Any], machine: config.Settings) -> jobs.Planned:
+    if jobs.is_benchmark(source):
+        return jobs.jobs_of_benchmark(source, benchmark, machine)
+    if benchmark:
+        raise InputError(f"{next(iter(benchmark))}: is for benchmarks only, and {source!r} is a task file")
+    return jobs.jobs_of_submission(source, load(source))
 
 
 async def plan_async(source: Folder, **asked: Any) -> Plan:

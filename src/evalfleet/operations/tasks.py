@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalfleet.answers.summary import TaskResult
+from evalfleet.answers.task_result import TaskResult
 from evalfleet.errors import InputError
 from evalfleet.model import Run, TaskState
 from evalfleet.report.summary import task_result

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from random import Random
 
 from evalfleet.answers import comparison as answers
-from evalfleet.answers.summary import Summary, TaskCounts, TaskResult
+from evalfleet.answers.summary import Summary, TaskCounts
+from evalfleet.answers.task_result import TaskResult
 from evalfleet.core.statistics import comparison as core
 from evalfleet.core.statistics import scores as stats
 from evalfleet.errors import InputError

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from evalfleet.answers import summary as answers
+from evalfleet.answers.task_result import TaskFailure, TaskResult
 from evalfleet.core import cost as costs
 from evalfleet.core.statistics import scores as stats
 from evalfleet.core.statistics.repeats import Repeats
@@ -291,12 +292,12 @@ def _domain(rows: list[Row]) -> answers.DomainSummary:
     )
 
 
-def task_result(row: Row) -> answers.TaskResult:
+def task_result(row: Row) -> TaskResult:
     state = row["state"]
     failure = None
     if row["kind"] is not None and state != "done":
-        failure = answers.TaskFailure(kind=row["kind"], blame=row["blame"], evidence=row["evidence"])
-    return answers.TaskResult(
+        failure = TaskFailure(kind=row["kind"], blame=row["blame"], evidence=row["evidence"])
+    return TaskResult(
         number=row["number"],
         key=row["key"],
         domain=row["domain"],

@@ -9,7 +9,8 @@ from msgspec import json, to_builtins
 from msgspec.structs import replace
 from tests.support.report_builders import RunBuilder, mixed_run
 
-from evalfleet.answers.summary import Summary, TaskResult
+from evalfleet.answers.summary import Summary
+from evalfleet.answers.task_result import TaskResult
 from evalfleet.model import Blame, Kind, Policy, RunState, TaskState
 from evalfleet.report.summary import accepted, exit_code, summarise
 from evalfleet.report.terminal.lines import paint

@@ -8,7 +8,7 @@ import click
 
 from evalfleet import config
 from evalfleet.answers.runs import TaskList
-from evalfleet.answers.summary import TaskResult
+from evalfleet.answers.task_result import TaskResult
 from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option, run_argument
 from evalfleet.model import TaskState

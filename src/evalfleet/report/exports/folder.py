@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import json
 
 from evalfleet.answers.server import Exported
-from evalfleet.answers.summary import TaskResult
+from evalfleet.answers.task_result import TaskResult
 from evalfleet.errors import InputError
 from evalfleet.layout import Home
 from evalfleet.model import Run

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from xml.etree import ElementTree
 
-from evalfleet.answers.summary import TaskResult
+from evalfleet.answers.task_result import TaskResult
 from evalfleet.report.exports.folder import error_of
 from evalfleet.report.exports.source import Source
 

@@ -10,7 +10,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalfleet.answers.summary import Summary, TaskResult
+from evalfleet.answers.summary import Summary
+from evalfleet.answers.task_result import TaskResult
 from evalfleet.hosts.attempt_files import files_inside, open_inside
 from evalfleet.layout import Home
 from evalfleet.model import Event, Run

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from evalfleet.answers.summary import TaskResult
+from evalfleet.answers.task_result import TaskResult
 from evalfleet.report.exports.source import Source
 
 # What a spreadsheet takes for a formula, whoever wrote it.

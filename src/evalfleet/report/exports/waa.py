@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from evalfleet.answers.summary import TaskResult
+from evalfleet.answers.task_result import TaskResult
 from evalfleet.layout import task_folder_name
 from evalfleet.model import JsonObject
 from evalfleet.report import text

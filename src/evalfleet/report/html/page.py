@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from evalfleet.answers.base import Range
-from evalfleet.answers.summary import Summary, TaskCounts, TaskResult
+from evalfleet.answers.summary import Summary, TaskCounts
+from evalfleet.answers.task_result import TaskResult
 from evalfleet.layout import task_folder_name
 from evalfleet.model import Run
 from evalfleet.report import text
