@@ -9,7 +9,7 @@ JOBS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 export UV_PYTHON_DOWNLOADS := never
 
-.PHONY: help setup page demo test check check-types check-rest unit long bench chaos desk fmt docs lock clean real-azure
+.PHONY: help setup page demo test check check-types check-rest programs unit long bench chaos desk fmt docs lock clean real-azure
 
 help: ## show the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
@@ -23,7 +23,10 @@ page: setup ## build the dashboard into the package
 demo: setup ## run a real benchmark with two agents on 4 local workers and show the result
 	@scripts/demo
 
-test: check unit ## everything that must hold before a change goes in
+# What the tests need is installed beside the checks: that waits for the network, and they use the cores.
+test: setup ## everything that must hold before a change goes in
+	@$(MAKE) --no-print-directory -j3 --output-sync=target check-types check-rest programs
+	@$(MAKE) --no-print-directory unit
 
 check: setup ## format, lint, types, layers, links of the docs
 	@$(MAKE) --no-print-directory -j2 --output-sync=target check-types check-rest
@@ -41,25 +44,22 @@ check-rest:
 	@# Also compiles the tests once, where each worker of the tests would do it for itself.
 	@told=$$($(BIN)/python -m pytest --collect-only -qq 2>&1) || { echo "$$told"; exit 1; }
 
-unit: setup ## the tests alone
+# What the tests need beside Python. One after the other: most of them use apt-get.
+programs:
 	@scripts/page
 	@scripts/browser
 	@scripts/desktop
 	@scripts/sshd
 	@scripts/azurite
 	@scripts/guest-image small >/dev/null
+
+unit: setup programs ## the tests alone
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 bench: setup ## measure speed and memory, one table
 	$(BIN)/python bench/run.py
 
-long: setup ## the tests that take a minute or more each; CI runs them after `make test`
-	@scripts/page
-	@scripts/browser
-	@scripts/desktop
-	@scripts/sshd
-	@scripts/azurite
-	@scripts/guest-image small >/dev/null
+long: setup programs ## the tests that take a minute or more each; CI runs them after `make test`
 	@scripts/guest-image desk >/dev/null
 	@scripts/waa-client
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m long

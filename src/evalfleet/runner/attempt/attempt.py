@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .journal import Journal
     from .spec import AttemptSpec
 
-    class AttemptRunner(Protocol):
+    class _Runner(Protocol):
         """What an attempt needs from its runner."""
 
         loop: Loop
@@ -65,14 +65,7 @@ class Attempt:
     """A live attempt: its process tree, pipes, limits and journal. Driven by the runner's loop."""
 
     def __init__(
-        self,
-        runner: AttemptRunner,
-        name: str,
-        run: str,
-        folder: str,
-        spec: AttemptSpec,
-        redactor: Redactor,
-        journal: Journal,
+        self, runner: _Runner, name: str, run: str, folder: str, spec: AttemptSpec, redactor: Redactor, journal: Journal
     ) -> None:
         self.name = name
         self.run = run

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..protocol import EventFeed
     from .spool import Spool
 
-    class LostAttemptRunner(Protocol):
+    class _Runner(Protocol):
         """What a lost attempt needs from its new runner."""
 
         def ended(self, attempt: LostAttempt) -> None: ...
@@ -65,7 +65,7 @@ class LostAttempt:
         self.feeds: list[EventFeed] = []
         self.begun = time.monotonic()
         self._now = now
-        self._runner: LostAttemptRunner | None = None
+        self._runner: _Runner | None = None
         self._is_collecting = False
         self._end: dict[str, Any] | None = None  # held in the journal
         self._is_saving = False
@@ -118,7 +118,7 @@ class LostAttempt:
     def fail(self, message: str) -> None:
         """`tick` tries again."""
 
-    def hand_to(self, runner: LostAttemptRunner) -> None:
+    def hand_to(self, runner: _Runner) -> None:
         """Give it to this runner, which ends it at once if that is quick."""
         self._runner = runner
         files = AttemptFiles(self.folder, Redactor(self.secrets))
@@ -157,7 +157,7 @@ class LostAttempt:
         """Whether it had secrets that are no longer known."""
         return any(name not in self.secrets for name in self.secret_names)
 
-    def _collect(self, runner: LostAttemptRunner) -> None:
+    def _collect(self, runner: _Runner) -> None:
         files = AttemptFiles(self.folder, Redactor(self.secrets))
         verdict = files.verdict(self._is_in_doubt)
 
