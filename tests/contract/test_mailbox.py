@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.azurite import KEY, Azurite, azurite
 from tests.support.pilots import in_an_hour, pilot, said_hello
 
 from evalfleet.hosts.mailbox.backend import MailboxBackend, MailboxHostSpec
+from evalfleet.hosts.mailbox.blobs.account import BlobLogin
+from evalfleet.hosts.mailbox.blobs.boxes import BlobBoxes
 from evalfleet.hosts.mailbox.boxes import FolderBoxes
 from evalfleet.layout import Home
 from evalfleet.testing.backend_contract import BackendContract
+
+SPEC = MailboxHostSpec(name="w1", generation=1, slots=2)
 
 
 class TestFolder(BackendContract):
@@ -20,5 +25,23 @@ class TestFolder(BackendContract):
         boxes = FolderBoxes(tmp_path / "boxes")
         box = await boxes.open("w1", 1, in_an_hour())
         with pilot(Home(home), box, tmp_path / "node"):
-            spec = MailboxHostSpec(name="w1", generation=1, slots=2)
-            yield await said_hello(MailboxBackend(Home(home), spec, boxes.carrier(box.address)))
+            yield await said_hello(MailboxBackend(Home(home), SPEC, boxes.carrier(box.address)))
+
+
+@pytest.fixture(scope="session")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
+    with azurite(tmp_path_factory.mktemp("azurite") / "data") as server:
+        yield server
+
+
+class TestBlobs(BackendContract):
+    @pytest.fixture
+    async def backend(self, home: Path, tmp_path: Path, storage: Azurite) -> AsyncIterator[MailboxBackend]:
+        boxes = BlobBoxes(storage.url, BlobLogin(key=KEY), str(tmp_path))
+        box = await boxes.open("w1", 1, in_an_hour())
+        try:
+            with pilot(Home(home), box, tmp_path / "node"):
+                yield await said_hello(MailboxBackend(Home(home), SPEC, boxes.carrier(box.address)))
+            await boxes.delete("w1", 1)
+        finally:
+            await boxes.aclose()

@@ -23,10 +23,12 @@ VERSION = "2021-12-02"
 
 
 class Azurite:
-    """One server with one container."""
+    """One server with one container for a start."""
 
     def __init__(self, port: int, container: str = "images") -> None:
-        self._container = f"http://127.0.0.1:{port}/{ACCOUNT}/{container}"
+        self.base = f"http://127.0.0.1:{port}"
+        self.url = f"{self.base}/{ACCOUNT}"  # of the account
+        self._container = f"{self.url}/{container}"
         request = urllib.request.Request(
             f"{self.address()}&restype=container", b"", {"x-ms-version": VERSION}, method="PUT"
         )

@@ -80,6 +80,13 @@ PRESETS: dict[str, Preset] = {
     ),
     "server_error": Preset(500, "InternalServerError", "Encountered an internal server error."),
     "unavailable": Preset(503, "ServerTimeout", "The request timed out. Please retry."),
+    "storage_outage": Preset(503, "ServerBusy", "The server is currently unable to receive requests."),
+    "sas_expired": Preset(
+        403,
+        "AuthenticationFailed",
+        "Server failed to authenticate the request. Make sure the value of the Authorization header is formed correctly "
+        "including the signature.",
+    ),
     "authorization_failed": Preset(
         403,
         "AuthorizationFailed",
