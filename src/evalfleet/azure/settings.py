@@ -6,6 +6,7 @@ Everything else takes an `AzureSettings` and never asks which of the two it talk
 from __future__ import annotations
 
 import ipaddress
+import re
 from typing import Any
 
 from msgspec import Struct
@@ -21,6 +22,11 @@ CLOUDS = {
     "china": ("https://management.chinacloudapi.cn", "https://login.chinacloudapi.cn"),
 }
 AUTHORITIES = tuple(authority for _, authority in CLOUDS.values() if authority)
+BLOB_SUFFIXES = {
+    "public": "blob.core.windows.net",
+    "usgov": "blob.core.usgovcloudapi.net",
+    "china": "blob.core.chinacloudapi.cn",
+}
 ECHO_URL = "https://api.ipify.org"
 PRICES_URL = "https://prices.azure.com"
 EMULATOR_SUBSCRIPTION = "00000000-0000-0000-0000-0000000e0001"
@@ -47,6 +53,7 @@ class AzureSettings(Struct, frozen=True, kw_only=True):
     jump: str | None = None  # user@address[:port] through which the machines are reached
     proxy_command: str | None = None  # a program that carries SSH to a machine
     identity: str | None = None  # id of a managed identity that the machines have
+    storage: str | None = None  # address of the storage account that carries messages of machines we cannot call
     tags: dict[str, str] = {}  # that everything we make carries besides our own
     budget_emails: tuple[str, ...] = ()  # that Azure itself notifies of what a pool costs
     zone: str | None = None  # availability zone, by number
@@ -172,10 +179,22 @@ def _company(table: config.AzureTable) -> dict[str, Any]:
         "jump": table.jump,
         "proxy_command": _proxy_command(table),
         "identity": table.identity,
+        "storage": _storage(table),
         "tags": table.tags,
         "zone": table.zone,
         "accelerated": table.accelerated_networking,
     }
+
+
+def _storage(table: config.AzureTable) -> str | None:
+    if table.storage is None or table.storage.startswith(("https://", "http://127.0.0.1:")):
+        return table.storage
+    if not re.fullmatch(r"[a-z0-9]{3,24}", table.storage):
+        raise ConfigError(
+            f'azure.storage: "{table.storage}" is no name of a storage account (3 to 24 small letters and digits) and no '
+            "https:// address of one."
+        )
+    return f"https://{table.storage}.{BLOB_SUFFIXES[table.cloud]}"
 
 
 def _proxy_command(table: config.AzureTable) -> str | None:

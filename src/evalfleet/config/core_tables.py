@@ -85,6 +85,9 @@ class AzureTable(SettingsTable, frozen=True, kw_only=True):
     jump: str | None = None  # user@address[:port] of a jump host
     proxy_command: str | None = None  # a program that carries SSH; {host}, {port}, {resource_id} stand for the machine
     identity: str | None = None  # id of a managed identity that machines get
+    storage: str | None = (
+        None  # name or address of the storage account that carries messages of machines we cannot call
+    )
     tags: dict[str, str] = field(default_factory=dict[str, str])  # that all resources get
     budget_emails: list[str] = field(default_factory=list[str])  # that Azure notifies of a pool's budget
     zone: str | None = None
@@ -166,6 +169,7 @@ VARIABLES: dict[str, tuple[str, str]] = {  # variable -> table and key that it s
     "EVALFLEET_AZURE_JUMP": ("azure", "jump"),
     "EVALFLEET_AZURE_PROXY_COMMAND": ("azure", "proxy_command"),
     "EVALFLEET_AZURE_IDENTITY": ("azure", "identity"),
+    "EVALFLEET_AZURE_STORAGE": ("azure", "storage"),
     "EVALFLEET_AZURE_ZONE": ("azure", "zone"),
     "EVALFLEET_AZURE_EMULATOR": ("azure", "emulator"),
     "EVALFLEET_AZURE_SPEED": ("azure", "speed"),

@@ -73,6 +73,7 @@ class EmulatorContext:
         self.addresses = addresses
         self.base_url = ""  # known once the port is
         self.plain_url = ""  # the same without TLS
+        self.storage_url = ""  # of the storage account
         self.docker_at = ""  # where Docker's daemon listens for the machines
         self.links = scenario.link
         # Providers that are not registered, in lower case, and how far that is.

@@ -22,6 +22,7 @@ from evalfleet.emulator.control import Control
 from evalfleet.emulator.docker.daemon import Dockerd
 from evalfleet.emulator.machines.guests import Guests
 from evalfleet.emulator.scenario import Eviction, Scenario
+from evalfleet.emulator.storage import Storage
 from evalfleet.errors import InputError
 
 LOOPBACK = "127.0.0.1"
@@ -56,6 +57,7 @@ class Emulator(Struct, frozen=True, kw_only=True):
             "EVALFLEET_AZURE_PROFILE": "emulator",
             "EVALFLEET_AZURE_EMULATOR": self.url,
             "EVALFLEET_AZURE_SSH_PORT": str(self.ssh_port),
+            "EVALFLEET_AZURE_STORAGE": self.world.storage_url,
             "EVALFLEET_AZURE_SPEED": f"{self.world.clock.speed:g}",
         }
 
@@ -80,8 +82,12 @@ async def running(options: Options) -> AsyncGenerator[Emulator]:
             async with (
                 _listening(services.app, options.port, secure) as (url, plain),
                 _docker(services.dockerd, services.guests) as docker_at,
+                Storage(
+                    world.faults_of, folder / "storage", require=lambda: world.require_service("storage")
+                ).running() as storage,
             ):
                 world.base_url, world.plain_url, world.docker_at = url, plain, docker_at
+                world.storage_url = storage.url
                 for eviction in options.scenario.eviction:
                     tasks.start_soon(_evict, world, services.control, eviction)
                 try:

@@ -9,21 +9,23 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import TypeAlias
 
 import aiohttp
 import anyio
 from aiohttp import web
 from yarl import URL
 
-from evalfleet.emulator.faults import Fault, Faults, error_of
+from evalfleet.azure.storage import EMULATOR_ACCOUNT
+from evalfleet.emulator.arm.protocol import ArmError
+from evalfleet.emulator.faults import Fault, error_of
 from evalfleet.errors import InputError
 
-ACCOUNT = "devstoreaccount1"
-KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="  # of every Azurite
 START_S = 60.0
+FaultsOf: TypeAlias = Callable[[str, Mapping[str, str]], Iterable[Fault]]
 _LOOPBACK = "127.0.0.1"
 _METHODS = {"GET": "get", "HEAD": "get", "PUT": "put", "POST": "put", "DELETE": "delete"}
 _HOPS = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length", "content-encoding", "host"})
@@ -72,13 +74,18 @@ async def _address(process: asyncio.subprocess.Process) -> str:
 class Storage:
     """The proxy. Azurite is started when the first request comes: most scenarios need no storage."""
 
-    def __init__(self, faults: Faults, folder: Path, base: str = "") -> None:
+    def __init__(
+        self, faults_of: FaultsOf, folder: Path, base: str = "", *, require: Callable[[], None] = lambda: None
+    ) -> None:
         """
         Args:
+            faults_of: the faults that hit an operation.
             folder: where Azurite may write.
             base: the address of an Azurite that runs already.
+            require: raises ArmError while storage is out.
         """
-        self._faults = faults
+        self._faults_of = faults_of
+        self._require = require
         self._folder = folder
         self._stack = AsyncExitStack()
         self._starting = anyio.Lock()
@@ -96,7 +103,7 @@ class Storage:
         try:
             async with self._stack:
                 await web.TCPSite(runner, _LOOPBACK, 0).start()
-                self.url = f"http://{_LOOPBACK}:{runner.addresses[0][1]}/{ACCOUNT}"
+                self.url = f"http://{_LOOPBACK}:{runner.addresses[0][1]}/{EMULATOR_ACCOUNT}"
                 yield self
         finally:
             with anyio.CancelScope(shield=True):
@@ -104,7 +111,11 @@ class Storage:
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         op, attributes = _operation(request)
-        for fault in self._faults.taken(op, attributes):
+        try:
+            self._require()
+        except ArmError as error:
+            return _answer(error)
+        for fault in self._faults_of(op, attributes):
             answer = await _failure(fault, attributes)
             if answer is not None:
                 return answer
@@ -141,8 +152,10 @@ async def _failure(fault: Fault, attributes: dict[str, str]) -> web.Response | N
     if fault.hang:
         await asyncio.Event().wait()
     error = error_of(fault, attributes)
-    if error is None:
-        return None
+    return None if error is None else _answer(error)
+
+
+def _answer(error: ArmError) -> web.Response:
     text = f'<?xml version="1.0" encoding="utf-8"?><Error><Code>{error.code}</Code><Message>{error}</Message></Error>'
     return web.Response(
         status=error.status, text=text, content_type="application/xml", headers={"x-ms-error-code": error.code}

@@ -1,0 +1,48 @@
+"""The storage account that carries messages of machines which cannot be called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evalfleet import config
+from evalfleet.azure.settings import AzureSettings
+from evalfleet.errors import ConfigError
+from evalfleet.hosts.mailbox.blobs.account import BlobLogin
+from evalfleet.hosts.mailbox.blobs.boxes import BlobBoxes
+
+SCOPE = "https://storage.azure.com/.default"
+KEY_VARIABLE = "AZURE_STORAGE_KEY"  # as Azure's own command line calls it
+EMULATOR_ACCOUNT = "devstoreaccount1"
+EMULATOR_KEY = (
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="  # of every Azurite
+)
+
+
+def open_boxes(settings: AzureSettings, credential: Any, owner: str) -> BlobBoxes:
+    """The boxes of one pool; close them with `aclose`.
+
+    Args:
+        credential: of `Clients`; asked for a token unless the account's key is given.
+        owner: such as HOME-POOL: no other pool sees the boxes.
+
+    Raises ConfigError where no account is named.
+    """
+    if settings.storage is None:
+        raise ConfigError(
+            "azure.storage: not set; machines that cannot be called need a storage account: "
+            "export EVALFLEET_AZURE_STORAGE=NAME, and give yourself the role Storage Blob Data Contributor on it."
+        )
+    return BlobBoxes(settings.storage, _login(settings, credential), owner)
+
+
+def _login(settings: AzureSettings, credential: Any) -> BlobLogin:
+    if settings.storage is not None and settings.storage.endswith(f"/{EMULATOR_ACCOUNT}"):
+        return BlobLogin(key=EMULATOR_KEY)
+    key = config.environment().get(KEY_VARIABLE)
+    if key:
+        return BlobLogin(key=key)
+
+    async def token() -> str:
+        return (await credential.get_token(SCOPE)).token
+
+    return BlobLogin(token=token)
