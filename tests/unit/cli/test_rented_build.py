@@ -28,8 +28,9 @@ def test_a_machine_whose_disk_could_not_be_copied_stays_with_the_image(
         done.append("baked")
 
     golden = SimpleNamespace(bytes=1, name="win11")
-    monkeypatch.setattr(rented_build.golden_build, "built", lambda *_: (golden, "m1"))
-    monkeypatch.setattr(rented_build.golden_build, "payload_of", lambda *_: {"bake": "windows", "to": None})
+    monkeypatch.setattr(rented_build.image_build, "built", lambda *_: (tmp_path, "m1"))
+    monkeypatch.setattr(rented_build.manifest, "read", lambda _: golden)
+    monkeypatch.setattr(rented_build.image_build, "payload_of", lambda *_: {"bake": "windows", "to": None})
     monkeypatch.setattr(rented_build, "bake", bake)
     monkeypatch.setattr(rented_build, "remember", lambda *_: done.append("remembered"))
     monkeypatch.setattr(rented_build, "_leave_pool", lambda *_: done.append("pool deleted"))

@@ -77,6 +77,8 @@ def _on_pool(
     waa: WaaSettings,
     as_json: bool,
     *,
+    pool: str,
+    backend: str | None,
     size: str | None,
     regions: str | None,
     max_hours: float | None,
@@ -87,10 +89,11 @@ def _on_pool(
     from evalfleet.config.pools import PoolOptions
 
     require_library()
-    from evalfleet.cli.waa.rented_build import BuildRequest, build_on_pool
+    from evalfleet.cli.waa.rented_build import BuildPool, GoldenRequest, build_on_pool
 
     options = PoolOptions(size=size, regions=regions, max_hours=max_hours)
-    return build_on_pool(config.load(home), waa, BuildRequest(options=options, **request), as_json=as_json)
+    wanted = BuildPool(name=pool, backend=backend, options=options)
+    return build_on_pool(config.load(home), waa, GoldenRequest(**request), wanted, as_json=as_json)
 
 
 def _here(

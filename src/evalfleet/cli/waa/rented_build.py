@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import anyio
 import click
 
+from evalfleet.benchmarks.waa.golden import manifest
+from evalfleet.benchmarks.waa.golden.request import GoldenRequest, build_of, check, run_name
 from evalfleet.benchmarks.waa.golden.stored import StoredImage, remember, remembered
 from evalfleet.cli.shared.account_checks import may_buy
 from evalfleet.cli.shared.document import print_answer
@@ -18,11 +20,11 @@ from evalfleet.cli.waa.answers import GoldenImage
 from evalfleet.daemon.alerts.beside import alerts_beside
 from evalfleet.engine.controller import cancel, drive, take
 from evalfleet.engine.supervisor import Ending, owner_name
-from evalfleet.errors import EvalfleetError, InputError, Owned, RunOver
+from evalfleet.errors import EvalfleetError, InputError, Owned, RunOver, WrongState
 from evalfleet.layout import Home
 from evalfleet.model import RunState
-from evalfleet.operations import golden_build, pools
-from evalfleet.operations.golden_build import BuildRequest
+from evalfleet.operations import image_build, pools
+from evalfleet.operations.image_build import BuildPool
 from evalfleet.pools.cloud.images import bake
 from evalfleet.pools.cloud.waits import told_to
 from evalfleet.report.reader import opened_run
@@ -42,10 +44,12 @@ FAILED = 3
 _LOOK_S = 0.5
 
 
-def build_on_pool(settings: Settings, waa: WaaSettings, request: BuildRequest, *, as_json: bool) -> int:
+def build_on_pool(
+    settings: Settings, waa: WaaSettings, request: GoldenRequest, pool: BuildPool, *, as_json: bool
+) -> int:
     """Build the image on a machine of the pool; returns the exit code. Called again, it goes on where it was."""
     with closing(open_store(settings.home)) as store:
-        run = _begun(settings, store, waa, request)
+        run = _begun(settings, store, waa, request, pool)
         if not run.state.is_over and _followed(settings, store, run, as_json) is Ending.INTERRUPTED:
             _notice(f"the build goes on on its machine; the same command follows it again (run {run.id})")
             return INTERRUPTED
@@ -53,27 +57,27 @@ def build_on_pool(settings: Settings, waa: WaaSettings, request: BuildRequest, *
         if not run.state.is_over:
             said = (run.reason or {}).get("message", "no machine can do it")
             _notice(f"run {run.id} is paused: {said}")
-            if golden_build.own_pool(store, run) is None:
+            if image_build.own_pool(store, run) is None:
                 return FAILED  # the same command goes on
             anyio.run(cancel, settings, store, store.runs.take(run.id, owner_name()))
             run = store.runs.get(run.id)
         return _finished(settings, store, run, as_json)
 
 
-def _begun(settings: Settings, store: Store, waa: WaaSettings, request: BuildRequest) -> Run:
+def _begun(settings: Settings, store: Store, waa: WaaSettings, request: GoldenRequest, pool: BuildPool) -> Run:
     """The build that is under way or not put away yet; else a new one."""
-    found, record = golden_build.newest_build(store, request.name), remembered(settings.home, request.name)
+    found, record = image_build.newest_build(store, run_name(request.name)), remembered(settings.home, request.name)
     if record is not None and record.deleted_at is None and (found is None or record.run == found.id):
         raise InputError(f"there is a golden image {request.name} already, built by run {record.run}; delete it first")
-    if found is not None and not found.state.is_over and found.policy.pool != request.pool:
+    if found is not None and not found.state.is_over and found.policy.pool != pool.name:
         raise InputError(f"pool {found.policy.pool!r} builds {request.name} already; name that --pool to follow it")
     if found is not None and (record is None or record.run != found.id):
-        if not found.state.is_over or golden_build.built(settings, store, found) is not None:
+        if not found.state.is_over or image_build.built(settings, store, found) is not None:
             _notice(f"going on with the build of run {found.id}")
             return found
         _leave_pool(settings, store, found)
-    golden_build.check(waa, request)
-    return golden_build.submit_build(settings, store, waa, request, partial(may_buy, settings))
+    check(waa, request)
+    return image_build.submit_build(settings, store, build_of(waa, request), pool, partial(may_buy, settings))
 
 
 def _followed(settings: Settings, store: Store, run: Run, as_json: bool) -> Ending:
@@ -94,13 +98,16 @@ def _followed(settings: Settings, store: Store, run: Run, as_json: bool) -> Endi
 
 def _finished(settings: Settings, store: Store, run: Run, as_json: bool) -> int:
     """Bake what is to be baked, remember the image, delete the pool that was made for it."""
-    made = golden_build.built(settings, store, run)
+    made = image_build.built(settings, store, run)
     if made is None:
         _tell_failure(settings, store, run)
         _leave_pool(settings, store, run)
         return FAILED
-    golden, host = made
-    wanted = golden_build.payload_of(store, run)
+    folder, host = made
+    golden = manifest.read(folder)
+    if golden is None:
+        raise WrongState(f"run {run.id} built the image, but its manifest is not in {folder}")
+    wanted = image_build.payload_of(store, run)
     if wanted["bake"] is not None:
         _bake(settings, store, run, host, wanted["bake"])
     record = StoredImage(image=golden, run=run.id, stored=wanted["to"], baked=wanted["bake"])
@@ -138,7 +145,7 @@ def _tell_failure(settings: Settings, store: StoreReader, run: Run) -> None:
 
 def _leave_pool(settings: Settings, store: Store, run: Run) -> None:
     """A pool that was made for the build goes with it."""
-    pool = golden_build.own_pool(store, run)
+    pool = image_build.own_pool(store, run)
     if pool is not None:
         with told_to(_notice):
             anyio.run(partial(pools.reconcile, settings, store, pools.delete(store, pool)))
