@@ -51,6 +51,7 @@ programs:
 	@scripts/desktop
 	@scripts/sshd
 	@scripts/azurite
+	@scripts/postgres
 	@scripts/guest-image small >/dev/null
 
 unit: setup programs ## the tests alone

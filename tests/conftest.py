@@ -5,10 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from tests.support.postgres import Server
 
 # The contracts are shipped in the package; here, as in a test module, a failing assert shall show its values.
 pytest.register_assert_rewrite("evalfleet.testing", "tests.contract.store", "tests.support")
@@ -46,3 +51,12 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path_factory:
 def home(tmp_path: Path) -> Path:
     """A home folder that does not exist yet."""
     return tmp_path / "home"
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """A PostgreSQL server, one for all tests of a process."""
+    from tests.support.postgres import running  # its driver takes a while to load
+
+    with running() as server:
+        yield server

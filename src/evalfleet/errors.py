@@ -142,6 +142,16 @@ class StoreBusy(StoreError):
     """Another process held the database's write lock for too long."""
 
 
+class StoreFenced(StoreError):
+    """Another process took over while the connection to the database was cut."""
+
+    exit_code = 3
+
+
+class StoreRestored(StoreError):
+    """The database is older than what this home has seen of it."""
+
+
 class BackendError(EvalfleetError):
     """The backend failed."""
 

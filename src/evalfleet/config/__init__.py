@@ -14,6 +14,9 @@ current folder; ``config.toml`` in the home folder; the default. ::
     python = "/usr/bin/python3"   # runs the runner, default: evalfleet's own; EVALFLEET_RUNNER_PYTHON
     runner_idle = "10m"           # the runner ends after this time without work; EVALFLEET_RUNNER_IDLE
 
+    [store]
+    url = "postgresql://me@db/runs"  # default: SQLite in the home; EVALFLEET_STORE_URL
+
     [browser]
     chromium = "/opt/chromium"    # default: chromium, chromium-browser or google-chrome on PATH; EVALFLEET_CHROMIUM
 
@@ -81,6 +84,7 @@ from evalfleet.config.core_tables import (
     JudgeSettings,
     LeaseSettings,
     LocalSettings,
+    StoreSettings,
 )
 from evalfleet.core.alerts.settings import AlertSettings
 from evalfleet.errors import ConfigError, MissingSecret
@@ -114,6 +118,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     breaker: BreakerSettings = BreakerSettings()
     alerts: AlertSettings = field(default_factory=AlertSettings)
     judge: JudgeSettings = JudgeSettings()
+    store: StoreSettings = StoreSettings()
     pools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])  # for `pool create`
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])  # of plug-ins
 
@@ -123,6 +128,8 @@ class Settings(Struct, frozen=True, kw_only=True):
 
         return tables.filled(name, kind, self.tables.get(name, {}))
 
+
+store_urls: dict[Path, str] = {}  # by home, what `[store] url` said when this process loaded its settings
 
 Tables: TypeAlias = dict[str, dict[str, Any]]  # by name of the table, the fields that are set; "": outside of any
 
@@ -153,7 +160,10 @@ def load(
     again = "" if home is None else f"--home {_quoted(str(chosen))}"
     general, pools = found.pop("", {}), found.pop("pool", {})
     ours: dict[str, Any] = {name: TABLES[name](**found.pop(name)) for name in found.keys() & TABLES.keys()}
-    return Settings(home=chosen, home_option=again, pools=pools, tables=found, **general, **ours)
+    settings = Settings(home=chosen, home_option=again, pools=pools, tables=found, **general, **ours)
+    if settings.store.url is not None:
+        store_urls[chosen] = settings.store.url
+    return settings
 
 
 def secret_values(names: Iterable[str], environ: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -26,6 +26,10 @@ _POSITIVE: Check = (lambda value: 0 <= value < math.inf, "must be 0 or more")
 _SECOND: Check = (lambda value: value >= 1, "must be at least 1s")
 
 
+def _is_store(url: str) -> bool:
+    return re.match(r"postgres(ql)?://(?![^/@]*:[^/@]*@)(?!.*[?&]password=)", url) is not None
+
+
 class GeneralSettings(SettingsTable, frozen=True, kw_only=True):
     """The keys outside of any table."""
 
@@ -55,6 +59,19 @@ class LocalSettings(SettingsTable, frozen=True, kw_only=True):
     slots: int | None = None  # None: as many as runs ask for
     python: str = sys.executable  # runs the runner
     runner_idle_s: Seconds = field(default=600.0, name="runner_idle")  # the runner ends after this time without work
+
+
+class StoreSettings(SettingsTable, frozen=True, kw_only=True):
+    """`[store]`: where runs are remembered."""
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {
+        "url": (
+            _is_store,
+            "must be postgresql://USER@HOST/DATABASE, without a password: that goes into PGPASSWORD or ~/.pgpass",
+        )
+    }
+
+    url: str | None = None  # None: in the home folder, in SQLite
 
 
 class BrowserSettings(SettingsTable, frozen=True, kw_only=True):
@@ -149,10 +166,12 @@ TABLES: dict[str, type[SettingsTable]] = {
     "breaker": BreakerSettings,
     "alerts": AlertSettings,
     "judge": JudgeSettings,
+    "store": StoreSettings,
 }
 VARIABLES: dict[str, tuple[str, str]] = {  # variable -> table and key that it sets; "": outside of any table
     "EVALFLEET_COLOUR": ("", "colour"),
     "EVALFLEET_LOG_LEVEL": ("", "log_level"),
+    "EVALFLEET_STORE_URL": ("store", "url"),
     "EVALFLEET_LOCAL_PRICE_USD_PER_HOUR": ("local", "price_usd_per_hour"),
     "EVALFLEET_LOCAL_MEMORY_MB": ("local", "memory_mb"),
     "EVALFLEET_LOCAL_SLOTS": ("local", "slots"),

@@ -1,6 +1,6 @@
 """Opening the store of a home.
 
-A home has its database in itself, in SQLite. Another kind of database is chosen here, and nowhere else.
+A home has its database in itself, in SQLite, or on a PostgreSQL server. Which one is chosen here, and nowhere else.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from evalfleet.errors import StoreCorrupt, StoreUnwritable
 from evalfleet.store.database.clock import SteadyClock
-from evalfleet.store.database.file import FILE, clear_errors, damage
+from evalfleet.store.database.file import clear_errors, damage
 from evalfleet.store.database.file_lock import FileLock
 from evalfleet.store.database.migration import migrate, schema_version, too_new
 from evalfleet.store.database.sqlite import DIALECT, Clock, SqliteDatabase, held
 from evalfleet.store.database.statements import migrations
-from evalfleet.store.home import identity
+from evalfleet.store.home import identity, place
 from evalfleet.store.reader import StoreReader
 
 if TYPE_CHECKING:
@@ -33,8 +33,9 @@ def open_store(home: Path, clock: Clock | None = None, *, copies: bool = False) 
     """
     from evalfleet.store.store import Store  # commands that only read need not load it
 
+    url = place.url_of(home)
     try:
-        if not (home / FILE).exists():
+        if not place.is_there(home):
             identity.refuse_moved(home)
         home.parent.mkdir(parents=True, exist_ok=True)
         home.mkdir(exist_ok=True, mode=0o700)
@@ -42,6 +43,10 @@ def open_store(home: Path, clock: Clock | None = None, *, copies: bool = False) 
     except (OSError, ValueError) as error:
         cause = getattr(error, "strerror", None) or error
         raise StoreUnwritable(f"cannot make the home {str(home)!r}: {cause}; choose another with --home DIR") from error
+    if url is not None:
+        from evalfleet.store.database.postgres.open import open_database
+
+        return Store(open_database(home, url, clock, copies=copies))
     _refuse_damaged(home)
     with clear_errors(home):
         database = SqliteDatabase(home, readonly=False, clock=clock or SteadyClock())
@@ -54,18 +59,24 @@ def open_store(home: Path, clock: Clock | None = None, *, copies: bool = False) 
     return Store(database)
 
 
-def open_reader(home: Path, clock: Clock = time.time) -> StoreReader | None:
+def open_reader(home: Path, clock: Clock | None = None) -> StoreReader | None:
     """Open for reading; None if the home has no database yet. Raises like `open_store`."""
     try:
-        if not (home / FILE).exists():
+        if not place.is_there(home):
             return None
     except (OSError, ValueError) as error:
         cause = getattr(error, "strerror", None) or error
         raise StoreUnwritable(
             f"cannot look into the home {str(home)!r}: {cause}; choose another with --home DIR"
         ) from error
+    url = place.url_of(home)
+    if url is not None:
+        from evalfleet.store.database.postgres.open import open_for_reading
+
+        return StoreReader(open_for_reading(home, url, clock))
     _refuse_damaged(home)
     known = len(migrations(DIALECT))
+    clock = clock or time.time
     with clear_errors(home):
         database = SqliteDatabase(home, readonly=True, clock=clock)
         version = schema_version(database.connection)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec.structs import replace
+from tests.support.postgres import Server
 from tests.support.store import cases
 
 from evalfleet.core.gpus.allocation import Grant, in_turn
@@ -34,9 +37,9 @@ class Gpus(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.folder = tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
+        self.folders = ExitStack()
         self.clock = FakeClock()
-        self.store = open_store(Path(self.folder.name), self.clock)
+        self.store = open_store(self.home(), self.clock)
         self.alive: set[str] = set()
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(process, "lives", lambda pid, born, boot: born in self.alive)
@@ -48,6 +51,10 @@ class Gpus(RuleBasedStateMachine):
         self.strangers: set[int] = set()
         self.look()
 
+    def home(self) -> Path:
+        folder = tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
+        return Path(self.folders.enter_context(folder))
+
     def teardown(self) -> None:
         if hasattr(self, "store"):
             try:
@@ -55,7 +62,7 @@ class Gpus(RuleBasedStateMachine):
             finally:
                 self.patch.undo()
                 self.store.close()
-                self.folder.cleanup()
+                self.folders.close()
 
     def look(self) -> None:
         self.clock.advance(0.01)
@@ -256,8 +263,29 @@ class Gpus(RuleBasedStateMachine):
         raise AssertionError("somebody starves")
 
 
+class PostgresGpus(Gpus):
+    server: ClassVar[Server]
+
+    def home(self) -> Path:
+        return self.folders.enter_context(self.server.home(super().home()))
+
+
+@pytest.fixture(scope="module")
+def server(postgres: Server) -> None:
+    PostgresGpus.server = postgres
+
+
+def _settings(examples: int) -> settings:
+    # No shrinking: each step is a few transactions, and the first example of a failure is short enough to be read.
+    return settings(
+        max_examples=examples,
+        stateful_step_count=30,
+        deadline=None,
+        phases=(Phase.explicit, Phase.reuse, Phase.generate),
+    )
+
+
 TestGpus = Gpus.TestCase
-# No shrinking: each step is a few transactions, and the first example of a failure is short enough to be read.
-TestGpus.settings = settings(
-    max_examples=15, stateful_step_count=30, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate)
-)
+TestGpus.settings = _settings(15)
+TestPostgresGpus = pytest.mark.usefixtures("server")(PostgresGpus.TestCase)
+TestPostgresGpus.settings = _settings(4)

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from evalfleet.errors import NotFound
-from evalfleet.store.database.file import FILE
+from evalfleet.store.home.place import is_there
 from evalfleet.store.open import open_store
 
 
@@ -19,7 +19,7 @@ def take_place(home: Path) -> None:
         CopiedHome: the original is in use.
         NotFound: there is no home.
     """
-    if not (home / FILE).exists():
+    if not is_there(home):
         raise NotFound(f"there is no home in {home}")
     with closing(open_store(home, copies=True)) as store:
         adopted = store.home.adopt(home)

@@ -1,6 +1,7 @@
 """Who a home is, and whether it is the original.
 
-A home has a random id. The database keeps it, together with the number of the database's own file. A move keeps that file, and so does
+A home has a random id. The database keeps it, together with the number of the database's own file, or of the file that names the
+server where the database is. A move keeps that file, and so does
 mounting the file system again, although its device number changes. A copy is another file, or the same file on another machine where
 the disk was cloned. So a copy notices that it is one. It leaves alone what the original has outside of itself, such as processes, hosts
 and rented machines, until a person lets it take the original's place.
@@ -15,9 +16,9 @@ import msgspec
 
 from evalfleet.errors import CopiedHome
 from evalfleet.store.database.base import Database
-from evalfleet.store.database.file import FILE
 from evalfleet.store.database.file_lock import holder
 from evalfleet.store.home.facts import Facts, Former, Identity, identity_of
+from evalfleet.store.home.place import anchor
 
 _BOOT, _MACHINE = Path("/proc/sys/kernel/random/boot_id"), Path("/etc/machine-id")
 
@@ -27,7 +28,7 @@ seen: dict[Path, str] = {}  # copies that this process has opened, and what is t
 
 
 def facts_of(home: Path) -> Facts:
-    found = (home / FILE).stat()
+    found = anchor(home).stat()
     path = os.fsencode(home.resolve()).decode("utf-8", "replace")  # a name need not be text
     return Facts(
         path=path,
@@ -54,7 +55,7 @@ def _is_elsewhere(known: Facts, now: Facts) -> bool:
 
 def still_there(known: Facts, now: Facts) -> bool:
     try:
-        found = (Path(known.path) / FILE).stat()
+        found = anchor(Path(known.path)).stat()
     except OSError:
         return False
     there = (str(found.st_ino), str(found.st_dev))

@@ -24,7 +24,8 @@ select count(*) as live from attempt
 
 -- name: select_siblings
 select * from attempt
- where run_id = :run_id and task_number = :task_number and number <> :number and state in ('leased', 'starting', 'running');
+ where run_id = :run_id and task_number = :task_number and number <> :number and state in ('leased', 'starting', 'running')
+ order by number;
 
 -- name: progress_attempt
 -- leased -> starting | running, starting -> running; or only new facts. Old events change nothing.

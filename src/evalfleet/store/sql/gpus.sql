@@ -2,7 +2,7 @@
 select * from gpu order by host, uuid;
 
 -- name: select_gpus_of
-select * from gpu where host = :host;
+select * from gpu where host = :host order by uuid;
 
 -- name: see_gpu
 -- An older look changes nothing, nor does one from before the end of the last lease.

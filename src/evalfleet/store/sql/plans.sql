@@ -39,7 +39,7 @@ with newest as materialized (
 select m.*, min(u.first_at) as first_at, max(u.last_at) as last_at, min(u.run_id) as run_id
   from newest m left join used u on u.host = m.name and u.first_at >= m.requested_at
    and u.first_at <= coalesce(m.ended_at, u.first_at)
- group by m.name, m.requested_at;
+ group by m.name, m.requested_at order by m.name, m.requested_at;
 
 -- name: select_task_history
 -- What the keys took in earlier runs: the newest verdicts. `same`: of a run of that name.

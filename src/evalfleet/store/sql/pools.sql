@@ -42,4 +42,5 @@ select run.id as run_id, run.open as open, cast(json_extract(run.policy, '$.work
        (select count(*) from attempt where attempt.run_id = run.id and attempt.state in ('leased', 'starting', 'running')) as live,
        (select count(*) from task where task.run_id = run.id and task.state = 'queued') as queued
   from run
- where run.state = 'running' and json_extract(run.policy, '$.pool') = :pool;
+ where run.state = 'running' and json_extract(run.policy, '$.pool') = :pool
+ order by run.rowid;

@@ -61,7 +61,7 @@ select a.kind, a.blame, count(*) as count, count(distinct a.task_number) as task
 select a.kind, a.blame, coalesce(a.evidence, '') as evidence, t.key, count(*) as attempts, max(a.ended_at) as ended_at
   from attempt a join task t on t.run_id = a.run_id and t.number = a.task_number
  where a.run_id = :run_id and a.kind is not null and a.kind <> 'cancelled'
- group by a.task_number, a.kind, a.blame, a.evidence order by max(a.ended_at) desc limit :limit;
+ group by a.task_number, t.key, a.kind, a.blame, a.evidence order by max(a.ended_at) desc limit :limit;
 
 -- name: select_last_failures
 select t.key, a.number, a.worker, a.kind, a.blame, a.evidence, a.ended_at
@@ -104,14 +104,15 @@ select json_extract(spec, '$.payload.benchmark') as benchmark, json_extract(spec
  group by 1, 2, 3 order by min(number);
 
 -- name: select_payloads
-select key, json_quote(json_extract(spec, '$.payload')) as payload from task where run_id = :run_id;
+select key, json_quote(json_extract(spec, '$.payload')) as payload from task where run_id = :run_id order by number;
 
 -- name: select_episodes
 select key, json_extract(spec, '$.payload.benchmark') as benchmark, json_extract(spec, '$.payload.task') as task,
        json_extract(spec, '$.payload.seed') as seed, json_extract(spec, '$.payload.max_steps') as max_steps
   from task
  where run_id = :run_id and json_type(spec, '$.payload.task') = 'text'
-   and exists (select 1 from task where run_id = :run_id and number = 1 and json_type(spec, '$.payload.benchmark') = 'text');
+   and exists (select 1 from task where run_id = :run_id and number = 1 and json_type(spec, '$.payload.benchmark') = 'text')
+ order by number;
 
 -- name: select_models
 select distinct json_extract(spec, '$.payload.model') as model from task where run_id = :run_id;

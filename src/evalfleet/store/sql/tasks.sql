@@ -196,7 +196,7 @@ with history as (
 select avg(usd) as mean_usd, (select count(*) from task where run_id = :run_id) as tasks from history;
 
 -- name: select_members
-select number, key, domain, state from task where run_id = :run_id;
+select number, key, domain, state from task where run_id = :run_id order by number;
 
 -- name: reset_ranks
 update task set rank = 0 where run_id = :run_id;

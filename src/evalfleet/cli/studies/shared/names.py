@@ -11,7 +11,7 @@ from evalfleet import config
 from evalfleet.config import Settings
 from evalfleet.errors import NotFound
 from evalfleet.model import Run
-from evalfleet.store.database.file import FILE
+from evalfleet.store.home.place import is_there
 from evalfleet.store.open import open_store
 from evalfleet.store.store import Store
 
@@ -24,7 +24,7 @@ def written_study(home: str | None, text: str) -> Generator[tuple[Settings, Stor
     from evalfleet.report.studies.study import NO_STUDY, find_study
 
     settings = config.load(home)
-    if not (settings.home / FILE).exists():
+    if not is_there(settings.home):
         raise NotFound(NO_STUDY)
     with closing(open_store(settings.home)) as store:
         yield settings, store, find_study(store, text)

@@ -1,0 +1,409 @@
+"""PostgreSQL: one connection to a server that several machines may share.
+
+A write transaction holds one advisory lock, so that transactions happen one after another and the numbers of events become visible in
+their order, as in SQLite. Every commit notifies the other connections (`notify`).
+
+A connection may be cut at any moment. The next call makes a new one and takes the same locks again, unless another process had one of
+them meanwhile: then this process is fenced for good. A transaction that was cut has not happened; where its commit was cut, a row that
+it writes tells whether it has.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from evalfleet.errors import InputError, StoreError, StoreFenced, StoreRestored
+from evalfleet.store.database.base import Conflict, Row
+from evalfleet.store.database.postgres.clock import ServerClock
+from evalfleet.store.database.postgres.dialect import translated
+from evalfleet.store.database.postgres.locks import NamedLocks, key_of
+from evalfleet.store.database.postgres.server import (
+    BUSY_S,
+    CHANNEL,
+    SHUT_DOWN,
+    Connection,
+    address,
+    clear_error,
+    command,
+    connect,
+    cut,
+    unreachable,
+)
+from evalfleet.store.home import place
+
+Clock = Callable[[], float]
+
+_AT_A_TIME = 500  # rows that are sent together
+_PAGE = 256  # rows that are read ahead where all of them may be too many
+_MARK_S = 1.0  # how often the home's mark is set
+_OLD_S = 30 * 24 * 3600.0  # rows of sessions that ended without a close go after this time
+
+
+class PostgresDatabase:
+    """Implements `Database` by one schema on a server."""
+
+    def __init__(self, url: str, *, readonly: bool, clock: Clock | None = None, home: Path | None = None) -> None:
+        """Args:
+        clock: in place of the server's.
+        home: gets a mark of what was seen last, see `place`.
+        """
+        self._home = home
+        self._marked_s = time.monotonic()
+        self._url = url
+        self._readonly = readonly
+        self._server_clock = ServerClock()
+        self._clock = clock or self._server_clock
+        self._sql = translated()
+        self._depth = 0
+        self._reading = 0
+        self._wrote = False
+        self._released = ""  # the part that is over, which the server is told with its next one
+        self._in_use = threading.RLock()
+        self._session = os.urandom(12).hex()
+        self._number = 0  # of this session's last transaction
+        self._changed = False
+        self._over: StoreError | None = None
+        self._streams = itertools.count(1)
+        try:
+            self._connection = self._connected()
+        except psycopg.Error as error:
+            raise unreachable(error, url) from error
+        self._pid = self._connection.info.backend_pid
+        self.schema: str = self._schema()
+        self._write_key = key_of(self.schema, "")
+        self._locks = NamedLocks(self.schema, self._session)
+
+    @property
+    def connection(self) -> Connection:
+        return self._connection
+
+    @property
+    def where(self) -> str:
+        """The server and the database, for a person."""
+        return address(self._url)
+
+    def rows(self, name: str, /, **values: Any) -> list[Row]:
+        statement = self._sql[name]
+        with self._in_use:
+            self._wrote |= statement.writes
+            return self._answer(lambda: self._fetched(statement.text, statement.values(values)))
+
+    def stream(self, name: str, /, **values: Any) -> Iterator[Row]:
+        statement = self._sql[name]
+        with self._in_use:
+            self._ready()
+            cursor = self._connection.cursor(
+                f"stream_{next(self._streams)}", withhold=not (self._depth or self._reading)
+            )
+            cursor.itersize = _PAGE
+        try:
+            with self._clear_errors():
+                cursor.execute(statement.text.encode(), statement.values(values))
+                while found := cursor.fetchmany(_PAGE):
+                    yield from found
+        finally:
+            with suppress(psycopg.Error):
+                cursor.close()
+
+    def many(self, name: str, values: Iterator[dict[str, Any]]) -> None:
+        statement = self._sql[name]
+        with self.transaction():
+            self._wrote |= statement.writes
+            while some := list(itertools.islice(values, _AT_A_TIME)):
+                given = [statement.values(one) for one in some]
+                try:
+                    with self.transaction(), self._connection.cursor() as cursor:
+                        cursor.executemany(statement.text.encode(), given)
+                except psycopg.errors.UniqueViolation:
+                    self._one_by_one(statement.text, some, given)
+                except psycopg.Error as error:
+                    raise self._clear(error) from error
+
+    def _one_by_one(self, text: str, some: list[dict[str, Any]], given: list[list[Any]]) -> None:
+        """Find the row whose key exists."""
+        for values, row in zip(some, given, strict=True):
+            try:
+                self._connection.execute(text.encode(), row)
+            except psycopg.errors.UniqueViolation as error:
+                raise Conflict(str(error), values) from error
+
+    @contextmanager
+    def transaction(self) -> Generator[None]:
+        if self._reading:
+            raise RuntimeError("a write inside a snapshot")
+        if self._depth:
+            with self._part():
+                yield
+            return
+        with self._in_use:
+            self._begin()
+            try:
+                yield
+                self._commit()
+            except BaseException:
+                with suppress(psycopg.Error):  # a connection that is cut rolls back by itself
+                    command(self._connection, "rollback")
+                raise
+            finally:
+                self._depth = 0
+                self._released = ""
+
+    @contextmanager
+    def _part(self) -> Generator[None]:
+        """A method inside a batch: if it fails and the caller goes on, nothing of it remains."""
+        self._depth += 1
+        name = f"part_{self._depth}"
+        with self._clear_errors():
+            command(self._connection, f"{self._released}savepoint {name}")
+        self._released = ""
+        try:
+            yield
+        except BaseException:
+            with suppress(psycopg.Error):
+                command(self._connection, f"rollback to {name}; release {name}")
+            self._released = ""
+            raise
+        else:
+            self._released = f"release {name}; "
+        finally:
+            self._depth -= 1
+
+    def _begin(self) -> None:
+        text = f"begin; select pg_advisory_xact_lock({self._write_key})"
+        try:
+            self._answer(lambda: command(self._connection, text))
+        except BaseException:
+            with suppress(psycopg.Error):
+                command(self._connection, "rollback")
+            raise
+        self._depth, self._wrote, self._released = 1, False, ""
+        if self._server_clock.is_due():
+            self._set_clock(self._connection)
+
+    def _commit(self) -> None:
+        number = self._number + 1
+        text = "commit"
+        if self._wrote:
+            text = f"{self._keep_number(number)} notify {CHANNEL}, '{self.schema}'; commit"
+        try:
+            command(self._connection, text)
+        except psycopg.Error as error:
+            if not self._is_cut(error):
+                raise self._clear(error) from error
+            if self._wrote and not self._happened(number):
+                raise cut(self._url) from error
+        if self._wrote:
+            self._number = number
+            if time.monotonic() - self._marked_s > _MARK_S:
+                self._mark()
+
+    def _mark(self) -> None:
+        self._marked_s = time.monotonic()
+        if self._home is None or self._readonly:
+            return
+        with suppress(psycopg.Error):
+            found = command(self._connection, "select number, at, type from event order by number desc limit 1")
+            if found is not None:
+                place.write_mark(self._home, place.Mark(**found))
+
+    def check_mark(self) -> None:
+        """Raise StoreRestored where the store lacks an event that this home has seen."""
+        if self._home is None or (mark := place.read_mark(self._home)) is None:
+            return
+        found = command(self._connection, f"select at, type from event where number = {mark.number}")
+        if found is None or (found["at"], found["type"]) != (mark.at, mark.type):
+            raise StoreRestored(
+                f"the store {self.where} is older than what {self._home} has seen of it (event {mark.number} is not there): it was "
+                f"restored from a backup. Nothing was changed; restore a newer one, or remove {place.mark_file(self._home)} "
+                "to go on without what is lost"
+            )
+
+    def _keep_number(self, number: int) -> str:
+        if number > 1:
+            return f"update session set number = {number} where id = '{self._session}';"
+        return (
+            f"delete from session where at < extract(epoch from now()) - {_OLD_S};"
+            f"insert into session (id, number, at) values ('{self._session}', 1, extract(epoch from now()));"
+        )
+
+    def _forget_number(self) -> str:
+        return f"delete from session where id = '{self._session}';" if self._number else ""
+
+    def _happened(self, number: int) -> bool:
+        """Whether the transaction of that number was committed before its connection was cut."""
+        self._depth = 0
+        self._reconnect(allowed=number)
+        # The server may still be about to commit it; it holds the lock until then.
+        command(self._connection, f"begin; select pg_advisory_xact_lock({self._write_key})")
+        try:
+            return self._last_number(self._connection) == number
+        finally:
+            command(self._connection, "rollback")
+
+    @contextmanager
+    def snapshot(self) -> Generator[None]:
+        if self._depth or self._reading:
+            yield
+            return
+        with self._in_use:
+            self._answer(lambda: command(self._connection, "begin isolation level repeatable read read only; select 1"))
+        self._reading = 1
+        try:
+            yield
+        finally:
+            self._reading = 0
+            with suppress(psycopg.Error):
+                command(self._connection, "commit")
+
+    def changed(self) -> bool:
+        with self._in_use:
+            self._answer(self._hear)
+            changed, self._changed = self._changed, False
+            return changed
+
+    def _hear(self) -> None:
+        """The server sends its notifications of earlier commits before it answers."""
+        command(self._connection, "")
+
+    def _hears(self, schema: str, pid: int) -> None:
+        self._changed |= schema == self.schema and pid != self._pid
+
+    def now(self) -> float:
+        return self._clock()
+
+    def lock(self, name: str, owner: str) -> str | None:
+        with self._in_use:
+            return self._answer(lambda: self._locks.take(self._connection, name, owner))
+
+    def unlock(self, name: str) -> None:
+        with self._in_use:
+            self._answer(lambda: self._locks.give_up(self._connection, name))
+
+    def lock_owner(self, name: str) -> str | None:
+        with self._in_use:
+            return self._answer(lambda: self._locks.owner(self._connection, name))
+
+    def close(self) -> None:
+        with self._in_use:
+            if not self._connection.closed:
+                if self._number:
+                    self._mark()
+                with suppress(psycopg.Error):  # the server frees them as well, but a moment later
+                    command(self._connection, f"{self._forget_number()} select pg_advisory_unlock_all()")
+            self._connection.close()
+            self._over = self._over or StoreError("the store is closed")
+
+    # The connection
+
+    def _connected(self) -> Connection:
+        connection = connect(self._url, readonly=self._readonly)
+        connection.add_notify_handler(lambda told: self._hears(told.payload, told.pid))
+        self._set_clock(connection)
+        return connection
+
+    def _set_clock(self, connection: Connection) -> None:
+        asked_s = self._server_clock.elapsed()
+        found = command(connection, "select extract(epoch from clock_timestamp())::double precision as now")
+        self._server_clock.set(found["now"], asked_s)
+
+    def _schema(self) -> str:
+        found = command(
+            self._connection, "select current_schema() as schema, current_setting('server_encoding') as encoding"
+        )
+        wrong = None
+        if found["schema"] is None:
+            wrong = "the user may use no schema in it; create one, or name one: ?options=-csearch_path%3DNAME"
+        elif found["encoding"] != "UTF8":
+            wrong = (
+                f"its encoding is {found['encoding']}; create it with: createdb --encoding UTF8 --template template0"
+            )
+        if wrong is not None:
+            self._connection.close()
+            raise InputError(f"cannot use the store {self.where}: {wrong}")
+        return found["schema"]
+
+    def _ready(self) -> None:
+        """Make sure that there is a connection, outside of a transaction. Raises StoreFenced, StoreBusy."""
+        if self._over is not None:
+            raise self._over
+        if self._connection.closed and not (self._depth or self._reading):
+            self._reconnect(allowed=self._number)
+
+    def _answer(self, ask: Callable[[], Any]) -> Any:
+        """Ask the server; once more on a new connection, where this one is cut and no transaction is lost with it."""
+        self._ready()
+        with self._clear_errors():
+            try:
+                return ask()
+            except psycopg.Error as error:
+                if not self._is_cut(error) or self._depth or self._reading:
+                    raise
+            self._reconnect(allowed=self._number)
+            return ask()
+
+    def _reconnect(self, *, allowed: int) -> None:
+        """Make a new connection, and take the locks again.
+
+        Args:
+            allowed: the number that the session's last transaction may have besides the known one.
+        """
+        former_pid = self._pid
+        deadline = time.monotonic() + BUSY_S
+        pause_s = 0.05
+        while True:
+            try:
+                connection = self._connected()
+                break
+            except psycopg.Error as error:
+                if time.monotonic() > deadline:
+                    raise cut(self._url) from error
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, 1.0)
+        self._connection, self._pid = connection, connection.info.backend_pid
+        self._changed = True
+        try:
+            if self._number and self._last_number(connection) not in (self._number, allowed):
+                raise StoreRestored(
+                    f"the store {self.where} is older than what this process wrote to it: the server was restored from a backup. "
+                    "Nothing was changed; restore a newer backup"
+                )
+            self._locks.retake(connection, former_pid)
+        except (StoreFenced, StoreRestored) as error:
+            self._over = error
+            raise
+
+    def _last_number(self, connection: Connection) -> int:
+        found = command(connection, f"select number from session where id = '{self._session}'")
+        return 0 if found is None else found["number"]
+
+    def _fetched(self, text: str, values: list[Any]) -> list[Row]:
+        cursor = self._connection.execute(text.encode(), values)
+        return [] if cursor.description is None else list(cursor.fetchall())
+
+    @contextmanager
+    def _clear_errors(self) -> Generator[None]:
+        try:
+            yield
+        except UnicodeEncodeError as error:
+            raise InputError(f"{error.object!r} is not Unicode text") from error
+        except psycopg.Error as error:
+            raise self._clear(error) from error
+
+    def _clear(self, error: psycopg.Error) -> Exception:
+        """What is raised in place of an error of the driver."""
+        return cut(self._url) if self._is_cut(error) else clear_error(error, self._url) or error
+
+    def _is_cut(self, error: psycopg.Error) -> bool:
+        """Whether the connection is of no use any more. A server that shuts down says so before it is gone."""
+        if self._connection.closed or isinstance(error, SHUT_DOWN):
+            self._connection.close()
+        return self._connection.closed

@@ -1,0 +1,93 @@
+"""Where the database of a home is: in the home itself, or on a PostgreSQL server that a file in the home names.
+
+The file is written when a home is used with `[store] url` for the first time, so that every process of the home finds the same store,
+whatever folder it was started in. It is never written again: its number tells a home from its copy, as that of an SQLite file does.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from evalfleet import config
+from evalfleet.errors import StoreCorrupt, StoreError
+from evalfleet.store.database.file import FILE
+
+POINTER = "store.json"
+_MARK = "store.mark"
+
+
+class Pointer(msgspec.Struct, frozen=True):
+    url: str
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """An event that this home has seen in its store: one that lacks it was restored from an older backup."""
+
+    number: int
+    at: float
+    type: str
+
+
+def is_there(home: Path) -> bool:
+    """Whether a home has a store already."""
+    return anchor(home).exists()
+
+
+def anchor(home: Path) -> Path:
+    """The file that stands for the home's store on this machine."""
+    pointer = home / POINTER
+    return pointer if pointer.exists() else home / FILE
+
+
+def url_of(home: Path) -> str | None:
+    """The address of the home's store on a server; None: it is in the home. Raises StoreError, StoreCorrupt."""
+    wanted = config.store_urls.get(home)
+    try:
+        text = (home / POINTER).read_bytes()
+    except (OSError, ValueError):
+        if wanted is not None and (home / FILE).exists():
+            raise StoreError(
+                f"{home} has its runs in {FILE}, and [store] url names a server; `evalfleet store copy {home} URL` moves them there"
+            ) from None
+        return wanted
+    try:
+        known = msgspec.json.decode(text, type=Pointer).url
+    except msgspec.MsgspecError as error:
+        raise StoreCorrupt(f"{home / POINTER} cannot be understood ({error}); restore it from a backup") from error
+    if wanted is not None and wanted != known:
+        raise StoreError(
+            f"{home} has its store at {known}, and [store] url names another one; `evalfleet store copy {home} URL` moves it"
+        )
+    return known
+
+
+def point(home: Path, url: str) -> None:
+    """Let the home use that store from now on. Does nothing where it does already."""
+    with suppress(FileExistsError):
+        file = os.open(home / POINTER, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(file, "wb") as opened:
+            opened.write(msgspec.json.encode(Pointer(url)))
+            opened.flush()
+            os.fsync(file)
+
+
+def mark_file(home: Path) -> Path:
+    return home / _MARK
+
+
+def read_mark(home: Path) -> Mark | None:
+    try:
+        return msgspec.json.decode(mark_file(home).read_bytes(), type=Mark)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def write_mark(home: Path, mark: Mark) -> None:
+    partial = home / f"{_MARK}.{os.getpid()}"
+    with suppress(OSError):  # it only serves to notice a backup
+        partial.write_bytes(msgspec.json.encode(mark))
+        partial.rename(mark_file(home))
