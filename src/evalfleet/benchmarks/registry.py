@@ -32,6 +32,13 @@ def container_of(name: str | None) -> str | None:
     return _declared(name, "container")
 
 
+def container_images(name: str | None, settings: Settings) -> tuple[str, ...]:
+    """The images that a machine needs for that benchmark, as it says itself by `container_images`."""
+    if name is None or not is_known(name):
+        return ()
+    return tuple(getattr(find(name, settings), "container_images", ()))
+
+
 def _declared(name: str | None, attribute: str) -> Any:
     """Return what a benchmark's class says of itself; None for a benchmark that is not installed."""
     if name is None:

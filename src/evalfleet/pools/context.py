@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from evalfleet import config
+from evalfleet.benchmarks.registry import container_images
 from evalfleet.core.hosts.lifecycle import HOUR_S, total_usd
 from evalfleet.layout import Home
 from evalfleet.model import DesiredState, Pool, PoolHost
 from evalfleet.pools.cloud.problems import Action, Cause, Problem, Refusal
-from evalfleet.pools.cloud.protocol import Cloud, CloudProvider
+from evalfleet.pools.cloud.protocol import Cloud, CloudProvider, ReachedByMailbox
 from evalfleet.pools.cloud.purchases import Purchases, candidates
 from evalfleet.pools.cloud.records import LABEL_OWNER, Offering
 from evalfleet.pools.machine.keys import login_key
 from evalfleet.pools.record import PoolRecord
 from evalfleet.pools.settings import settings_of
-from evalfleet.store.home.facts import Identity
+from evalfleet.store.home.facts import Identity, identified
+
+if TYPE_CHECKING:
+    from evalfleet.pools.machine.mailbox import Mailbox
 
 SCHEDULE_S = 23 * HOUR_S  # a schedule knows the time of day only
 THROTTLED_PATIENCE = 60  # times that a cloud may ask for fewer requests in a row
@@ -29,8 +35,18 @@ class PoolContext:
     """Used in the loop's thread."""
 
     def __init__(
-        self, record: PoolRecord, cloud: Cloud, provider: CloudProvider, settings: config.Settings, identity: Identity
+        self,
+        record: PoolRecord,
+        cloud: Cloud,
+        provider: CloudProvider,
+        settings: config.Settings,
+        identity: Identity,
+        mailbox: Mailbox | None = None,
     ) -> None:
+        """
+        Args:
+            mailbox: where its machines are reached that cannot be called; None: they are reached over SSH.
+        """
         self.record = record
         self.cloud = cloud
         self.provider = provider
@@ -38,9 +54,16 @@ class PoolContext:
         self.home = Home(settings.home)
         self.login = login_key(self.home)
         self.identity = identity
+        self.mailbox = mailbox
+        self.keeps_stopped = not isinstance(provider, ReachedByMailbox) or provider.keeps_stopped
         self.purchases = Purchases(record, provider.family, random.Random(), cloud.poll_s)
         self._pool: Pool | None = None
         self._image: str | None = None  # id, once found
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        """The containers' images that the tasks of the pool's benchmark need on each machine."""
+        return container_images(self.wanted.benchmark, self.settings)
 
     async def refresh(self) -> Pool:
         """Read the pool again, whose settings people change. Raises NotOwned."""
@@ -128,3 +151,18 @@ class PoolContext:
             usd_per_hour=(found.usd_per_hour or 0.0) * speed,
             kept_usd_per_hour=found.kept_usd_per_hour * speed,
         )
+
+
+@asynccontextmanager
+async def opened_mailbox(
+    provider: CloudProvider, settings: config.Settings, identity: Identity, pool: str
+) -> AsyncGenerator[Mailbox | None]:
+    """The boxes of a pool's machines inside the block; None where they are reached over SSH. Raises InputError."""
+    if not isinstance(provider, ReachedByMailbox):
+        yield None
+        return
+    from evalfleet.pools.machine.mailbox import Mailbox  # brings cryptography
+
+    home = identified(settings.home, identity)
+    async with provider.boxes(settings, home, pool) as boxes:
+        yield Mailbox(boxes, home)

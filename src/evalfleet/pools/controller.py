@@ -26,7 +26,7 @@ from evalfleet.pools.cloud.protocol import NotifiesOfBudgets
 from evalfleet.pools.cloud.quota import note_quota
 from evalfleet.pools.cloud.records import Kind, MachineView
 from evalfleet.pools.cloud.waits import waiting, waiting_for
-from evalfleet.pools.context import PoolContext
+from evalfleet.pools.context import PoolContext, opened_mailbox
 from evalfleet.pools.kinds.registry import cloud_of
 from evalfleet.pools.machine.controller import MachineController, seen
 from evalfleet.pools.machine.deadline import let_stop, move_deadlines
@@ -243,7 +243,12 @@ class PoolController:
                 running.scope.cancel()  # at any moment: it could as well have died then
 
     def _step(self, host: PoolHost, views: Mapping[str, MachineView]) -> Step:
-        return next_step(host, seen(views.get(host.name)), busy=self._has_work(host.name))
+        return next_step(
+            host,
+            seen(views.get(host.name)),
+            busy=self._has_work(host.name),
+            keeps_stopped=self._context.keeps_stopped,
+        )
 
     def _has_work(self, name: str) -> bool:
         return self._busy.get(name, 0) > 0 or bool(self._work.get(name))
@@ -300,6 +305,8 @@ class PoolController:
         for one in await context.cloud.resources(self._name):
             if one.kind is Kind.DEADLINE and context.has_made(one.machine, one.labels, {row.name for row in rows}):
                 await context.cloud.delete_resource(one)  # of a machine that went with nobody looking
+        if context.mailbox is not None:
+            await context.mailbox.delete_rest(rows)
         await self._tell_budget(None)
         await context.clean_regions({facts_of(row).region for row in rows} | set(context.wanted.regions))
         await context.record.call(self._store.pools.delete, self._name)
@@ -346,11 +353,15 @@ async def own_pool(
     pool = await thread.call(store.pools.get, name)
     kind = cloud_of(pool)
     kind.require_account(pool, settings)
-    async with kind.provider.open(settings, Home(settings.home)) as cloud:
+    identity = await thread.call(store.home.identity)
+    async with (
+        kind.provider.open(settings, Home(settings.home)) as cloud,
+        opened_mailbox(kind.provider, settings, identity, name) as mailbox,
+    ):
         taken = await thread.call(store.pools.take, name, process)
         try:
             record = PoolRecord(store, thread, taken, tell)
-            context = PoolContext(record, cloud, kind.provider, settings, await thread.call(store.home.identity))
+            context = PoolContext(record, cloud, kind.provider, settings, identity, mailbox)
             await context.refresh()
             yield PoolController(context, creates=creates, stopped_at=stopped_at)
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -12,13 +13,15 @@ from evalfleet.core.hosts.health import OtherWay
 from evalfleet.core.hosts.lifecycle import Power
 from evalfleet.core.readiness import Notice
 from evalfleet.errors import BackendError, NotFound, Owned, Refused
-from evalfleet.hosts.base import Departure
+from evalfleet.hosts.base import Backend, Departure
+from evalfleet.hosts.ssh.login.hosts_file import SshHostSpec
 from evalfleet.hosts.ssh.tools import first_failed
 from evalfleet.model import DesiredState, HostState, Pool, PoolHost, Run
 from evalfleet.pools.busy import waiting
 from evalfleet.pools.cloud.problems import Refusal
 from evalfleet.pools.cloud.protocol import Cloud
 from evalfleet.pools.cloud.waits import told_to
+from evalfleet.pools.context import opened_mailbox
 from evalfleet.pools.controller import PoolController, own_pool, reconcile_pool
 from evalfleet.pools.kinds.cloud import CloudKind
 from evalfleet.pools.machine.facts import facts_of
@@ -31,6 +34,9 @@ from evalfleet.store.pools.queries import pool_subject
 from evalfleet.store.reader import StoreReader
 from evalfleet.store.store import Store
 from evalfleet.store.thread import StoreThread
+
+if TYPE_CHECKING:
+    from evalfleet.pools.machine.mailbox import Mailbox
 
 _LOOK_S = 0.5
 _RECHECK_S = 60.0
@@ -56,7 +62,8 @@ class PoolFleet:
         kind.require_account(pool, settings)
         self._provider = kind.provider
         self._settings = settings
-        self._home = identified(settings.home, reader.home.identity())
+        self._identity = reader.home.identity()
+        self._home = identified(settings.home, self._identity)
         self._name = pool.name
         self._run_id = run.id
         self._tools = run.policy.tools
@@ -65,10 +72,11 @@ class PoolFleet:
         self._pool = pool
         self._stopped_at = settings_of(pool).stopped_at
         self._rows: dict[str, PoolHost] = {row.name: row for row in reader.hosts.of_pool(pool.name, gone=True)}
-        self._known: dict[str, tuple[object, CloudBackend]] = {}
+        self._known: dict[str, tuple[object, Backend]] = {}
         self._changed = anyio.Event()
         self._controller: PoolController | None = None
         self._cloud: Cloud | None = None
+        self._mailbox: Mailbox | None = None  # of machines that cannot be called; while we serve
         self._wanted = 0
         self._busy: dict[str, int] = {}
         self._unwell: dict[str, str] = {}
@@ -77,17 +85,28 @@ class PoolFleet:
 
     # What the engine asks
 
-    def backends(self) -> Sequence[CloudBackend]:
-        wanted = settings_of(self._pool)
-        found: list[CloudBackend] = []
-        for row in self._rows.values():
-            if row.state in _USABLE and facts_of(row).address is not None:
-                spec = ssh_spec(self._provider, row, wanted.slots)
-                if row.name not in self._known or self._known[row.name][0] != spec:
-                    backend = CloudBackend(self._home, spec, self._ask, self._notice, self._tools)
-                    self._known[row.name] = (spec, backend)
-                found.append(self._known[row.name][1])
-        return found
+    def backends(self) -> Sequence[Backend]:
+        return [self._backend(row) for row in self._rows.values() if row.state in _USABLE and self._is_reached(row)]
+
+    def _is_reached(self, row: PoolHost) -> bool:
+        facts = facts_of(row)
+        return facts.address is not None or (facts.box is not None and self._mailbox is not None)
+
+    def _backend(self, row: PoolHost) -> Backend:
+        """The way to a machine: the same object as long as the way is the same."""
+        slots, facts = settings_of(self._pool).slots, facts_of(row)
+        if self._mailbox is not None:
+            way: object = (facts.box, facts.generation, facts.pilot, slots)
+        else:
+            way = ssh_spec(self._provider, row, slots)
+        if row.name not in self._known or self._known[row.name][0] != way:
+            if isinstance(way, SshHostSpec):
+                backend: Backend = CloudBackend(self._home, way, self._ask, self._notice, self._tools)
+            else:
+                assert self._mailbox is not None
+                backend = self._mailbox.backend(self._provider, row, slots, self._ask, canary=True)
+            self._known[row.name] = (way, backend)
+        return self._known[row.name][1]
 
     def draining(self) -> frozenset[str]:
         """Those that get no new work: they are in quarantine, or on their way to be stopped or deleted."""
@@ -179,13 +198,18 @@ class PoolFleet:
         store, thread = open_store(self._settings.home), StoreThread()
         try:
             with told_to(self._notice):
-                async with self._provider.open(self._settings, self._home) as cloud, anyio.create_task_group() as group:
-                    self._cloud = cloud
+                async with (
+                    self._provider.open(self._settings, self._home) as cloud,
+                    opened_mailbox(self._provider, self._settings, self._identity, self._name) as mailbox,
+                    anyio.create_task_group() as group,
+                ):
+                    self._cloud, self._mailbox = cloud, mailbox
+                    self._changed.set()
                     group.start_soon(self._follow, store, thread)
                     group.start_soon(self._keep, store, thread)
                     group.start_soon(self._recheck)
         finally:
-            self._cloud = None
+            self._cloud = self._mailbox = None
             await thread.finish(store.close)
 
     async def _keep(self, store: Store, thread: StoreThread) -> None:
@@ -241,7 +265,7 @@ class PoolFleet:
             await anyio.sleep(_RECHECK_S)
             for backend in self.backends():
                 name = backend.name
-                if name in self.draining():
+                if name in self.draining() or not isinstance(backend, CloudBackend):
                     continue
                 try:
                     checks = await backend.recheck(self._tools, restarted.setdefault(name, set()))

@@ -160,6 +160,8 @@ class PoolSize:
         return True
 
     async def _set_desired(self, names: tuple[str, ...] | list[str], desired: DesiredState, reason: str) -> None:
+        if desired is DesiredState.STOPPED and not self._context.keeps_stopped:
+            desired = DesiredState.GONE
         if names:
             act = partial(self._store.hosts.set_desired, self._name, list(names), desired, reason)
             await self._context.record.call(self._unless_stopped(act) if desired is DesiredState.RUNNING else act)

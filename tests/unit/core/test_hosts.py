@@ -62,10 +62,10 @@ TAKES_TO: dict[Step, tuple[HostState, ...]] = {
 @pytest.mark.parametrize("desired", list(DesiredState))
 @pytest.mark.parametrize("state", list(HostState))
 def test_every_step_of_a_host_follows_an_edge(state: HostState, desired: DesiredState):
-    for seen, busy in itertools.product(SEEN, (False, True)):
+    for seen, busy, keeps in itertools.product(SEEN, (False, True), (False, True)):
         if state is HostState.REQUESTED and seen is not None:
             continue  # no machine was ordered under its name; whatever is there is another's, and the name is given up
-        step = next_step(host(desired=desired, state=state), seen, busy=busy)
+        step = next_step(host(desired=desired, state=state), seen, busy=busy, keeps_stopped=keeps)
         unborn = state in (HostState.REQUESTED, HostState.CREATING)
         if step is Step.DELETE:  # what is lost or was never there stays so until it is gone
             after: tuple[HostState, ...] = () if unborn or state is HostState.LOST else (HostState.DRAINING,)
@@ -116,6 +116,33 @@ def test_no_situation_leads_astray(desired: DesiredState, state: HostState) -> N
 )  # fmt: skip
 def test_the_steps_that_matter(desired: DesiredState, state: HostState, seen: Seen | None, step: Step) -> None:
     assert next_step(host(desired=desired, state=state), seen) is step
+
+
+OFF = Seen(stage=Stage.MADE, power=Power.RELEASED)
+
+
+@pytest.mark.parametrize(
+    ("desired", "state", "seen", "step"),
+    [
+        (DesiredState.STOPPED, HostState.READY, Seen(stage=Stage.MADE, power=Power.RUNNING), Step.DELETE),
+        (DesiredState.STOPPED, HostState.DRAINING, None, Step.GONE),
+        (DesiredState.RUNNING, HostState.READY, OFF, Step.MARK_LOST),
+        (DesiredState.RUNNING, HostState.PREPARING, OFF, Step.CLEAR),
+        (DesiredState.RUNNING, HostState.CREATING, OFF, Step.CLEAR),
+        (DesiredState.RUNNING, HostState.LOST, OFF, Step.DELETE),
+    ],
+)
+def test_what_a_cloud_does_not_keep_is_deleted_where_it_would_be_stopped(
+    desired: DesiredState, state: HostState, seen: Seen | None, step: Step
+) -> None:
+    assert next_step(host(desired=desired, state=state), seen, keeps_stopped=False) is step
+
+
+@pytest.mark.parametrize("state", list(HostState))
+def test_what_a_cloud_does_not_keep_is_never_stopped_or_started(state: HostState) -> None:
+    for desired, seen, busy in itertools.product(DesiredState, SEEN, (False, True)):
+        step = next_step(host(desired=desired, state=state), seen, busy=busy, keeps_stopped=False)
+        assert step not in (Step.START, Step.STOP, Step.STOPPED), (desired, seen, busy)
 
 
 @dataclass

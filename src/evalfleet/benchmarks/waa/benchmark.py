@@ -78,6 +78,7 @@ class Waa:
             waa = replace(waa, reset=RESETS[0])
         self._waa = waa
         self.machine_slots, self.machine_gb = len(waa.containers), waa.machine_gb
+        self.container_images = (waa.image,)
         there = replace(waa, install_docker=True) if waa.install_docker is None else waa
         self.tools = Tools(
             secrets=(

@@ -64,17 +64,20 @@ class Seen(Struct, frozen=True, kw_only=True):
     spot: bool = False
 
 
-def next_step(host: PoolHost, seen: Seen | None, *, busy: bool = False) -> Step:
+def next_step(host: PoolHost, seen: Seen | None, *, busy: bool = False, keeps_stopped: bool = True) -> Step:
     """The next step towards the host's desired state.
 
     Args:
         seen: None where the cloud has no such machine.
+        keeps_stopped: whether its cloud keeps machines that are stopped. If not, one that is to be stopped goes, and one that
+            is found off is over.
         busy: whether any run has work on it: it ends, and is collected, first. A desired state that a person forces does not wait.
     """
     busy = busy and not host.forced
     if host.state is HostState.GONE:
         return Step.REST
-    if host.desired is DesiredState.GONE or host.state is HostState.LOST:
+    goes = host.desired is DesiredState.GONE or (host.desired is DesiredState.STOPPED and not keeps_stopped)
+    if goes or host.state is HostState.LOST:
         return _towards_gone(host, seen, busy=busy)
     if seen is None:
         if host.state not in _UNBORN:
@@ -89,7 +92,7 @@ def next_step(host: PoolHost, seen: Seen | None, *, busy: bool = False) -> Step:
     return (
         _towards_stopped(host, seen, busy=busy)
         if host.desired is DesiredState.STOPPED
-        else _towards_running(host, seen)
+        else _towards_running(host, seen, keeps_stopped=keeps_stopped)
     )
 
 
@@ -108,7 +111,9 @@ def _towards_stopped(host: PoolHost, seen: Seen, *, busy: bool) -> Step:
     return Step.DRAIN if busy else Step.STOP
 
 
-def _towards_running(host: PoolHost, seen: Seen) -> Step:
+def _towards_running(host: PoolHost, seen: Seen, *, keeps_stopped: bool) -> Step:
+    if seen.power in _OFF and not keeps_stopped:
+        return Step.CLEAR if host.state in (*_UNBORN, HostState.PREPARING) else Step.MARK_LOST
     if seen.power in _OFF:
         # A machine of the spot market that is off, and not by our order, was taken; it would be started in vain.
         by_order = host.state in (HostState.STOPPED, HostState.DRAINING)

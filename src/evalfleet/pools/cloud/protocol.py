@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from evalfleet.config import Settings
 from evalfleet.layout import Home
@@ -31,6 +31,9 @@ from evalfleet.pools.cloud.records import (
     Resource,
     Verb,
 )
+
+if TYPE_CHECKING:
+    from evalfleet.hosts.mailbox.boxes import Boxes
 
 
 class Cloud(Protocol):
@@ -232,6 +235,21 @@ class ExplainsReach(Protocol):
 
     def reach_help(self, settings: Settings) -> str:
         """What a person should look at if no machine answers, in one line."""
+        ...
+
+
+@runtime_checkable
+class ReachedByMailbox(Protocol):
+    """What a provider has besides, if its machines cannot be called: each is a pilot that reads a box of its own. `create` starts
+    the pilot of the spec (`MachineSpec.pilot`), and `endpoint` is not asked."""
+
+    @property
+    def keeps_stopped(self) -> bool:
+        """Whether such a machine can be stopped and started again. If not, it is deleted where another would be stopped."""
+        ...
+
+    def boxes(self, settings: Settings, home: Home, pool: str) -> AbstractAsyncContextManager[Boxes]:
+        """The boxes of the pool's machines, inside the block. Raises InputError."""
         ...
 
 

@@ -44,6 +44,16 @@ class HostKey(Struct, frozen=True, kw_only=True):
         return f"HostKey(public={self.public!r})"
 
 
+class Pilot(Struct, frozen=True, kw_only=True):
+    """The program with which a machine that cannot be called reads its box."""
+
+    command: str  # for /bin/sh
+    secrets: dict[str, str]  # for its environment, and for nothing that is shown; in no repr
+
+    def __repr__(self) -> str:
+        return f"Pilot(secrets={sorted(self.secrets)})"
+
+
 class MachineSpec(Struct, frozen=True, kw_only=True):
     """One wanted machine. Our ids are in its labels; its name is unique in the pool's account."""
 
@@ -61,6 +71,9 @@ class MachineSpec(Struct, frozen=True, kw_only=True):
     disk_gb: int = DISK_GB
     login_key: str  # public key that may log in
     host_key: HostKey
+    slots: int = 1  # tasks that it runs at a time
+    images: tuple[str, ...] = ()  # of containers that its tasks need
+    pilot: Pilot | None = None  # None: it is reached over SSH
 
     @property
     def offering(self) -> Offering:

@@ -20,13 +20,13 @@ from evalfleet.errors import InputError
 from evalfleet.hosts.access import ReachableHost, UnavailableHost
 from evalfleet.hosts.base import Fleet
 from evalfleet.model import JsonObject, Pool, PoolHost, Run
-from evalfleet.pools.cloud.protocol import CloudProvider
+from evalfleet.pools.cloud.protocol import CloudProvider, ReachedByMailbox
 from evalfleet.pools.machine.reach import reached
 from evalfleet.pools.settings import NAME_PREFIX, PoolSettings, settings_of
 from evalfleet.store.reader import StoreReader
 from evalfleet.validation import suggestion
 
-CHECKS = ("arm", "ssh", "host_key", "disk", "kvm", "runner", "setup", "benchmark")
+CHECKS = ("arm", "ssh", "host_key", "disk", "kvm", "runner", "setup", "benchmark", "pilot", "docker", "image")
 _PREFIX = re.compile(r"[a-z]([a-z0-9-]{0,40}[a-z0-9])?")
 
 
@@ -67,6 +67,10 @@ class CloudKind:
         for check in values.get("deadline", ()):
             if check not in CHECKS:
                 raise InputError(f'deadline: there is no readiness check "{check}"{suggestion(check, CHECKS)}')
+        if isinstance(self.provider, ReachedByMailbox) and values.get("setup") is not None:
+            raise InputError(
+                "setup: its machines cannot be called, so no script can be run there; use an image that has all"
+            )
         if not _PREFIX.fullmatch(values.get("name_prefix", NAME_PREFIX)):
             raise InputError(
                 f"{values['name_prefix']!r} cannot begin a machine's name; use small letters, digits and '-'"

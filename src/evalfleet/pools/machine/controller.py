@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import anyio
 from msgspec.structs import replace
@@ -16,14 +16,12 @@ from evalfleet.pools.cloud.protocol import ExplainsReach
 from evalfleet.pools.cloud.records import LABEL_OWNER, LABEL_WORKER, MachineView, Verb
 from evalfleet.pools.cloud.waits import QUIET_S
 from evalfleet.pools.context import PoolContext
+from evalfleet.pools.machine.checks import CheckFailed, TimedChecks
 from evalfleet.pools.machine.creation import MachineCreation
 from evalfleet.pools.machine.deadline import MachineDeadline, Unprotected
 from evalfleet.pools.machine.facts import facts_of
 from evalfleet.pools.machine.failure_logs import FailureLogs
 from evalfleet.pools.machine.record import OPERATION_S, SLOW_S, Failed, MachineRecord
-
-if TYPE_CHECKING:
-    from evalfleet.pools.machine.readiness import CheckFailed
 
 PATIENCE = 20  # refused looks and orders in a row, each after a longer pause
 FAILURES = 3  # of operations that the cloud accepted: starts, stops, deletions
@@ -106,7 +104,7 @@ class MachineController:
         record.see(view)
         is_to_go = record.desired is not DesiredState.RUNNING
         waits = await self._waits() if self._waits is not None and is_to_go else None
-        step = next_step(record.host, seen(view), busy=waits is not None)
+        step = next_step(record.host, seen(view), busy=waits is not None, keeps_stopped=self._context.keeps_stopped)
         if step is Step.WAIT and view is not None and view.stage is Stage.CREATING and record.facts.problem is not None:
             step = Step.CLEAR  # a creation that was given up, because it did not end
         match step:
@@ -133,12 +131,12 @@ class MachineController:
             case Step.DELETE:
                 await self._delete()
             case Step.MARK_LOST:
-                await self._mark_lost()
+                await self._mark_lost(view)
             case Step.STOPPED:
                 await self._mark_stopped()
                 return True
             case Step.GONE:
-                await self._cloud.drop_deadline(record.name)
+                await self._drop_parts()
                 await record.stop_meter(state=HostState.GONE)
         return record.state is HostState.GONE
 
@@ -219,19 +217,16 @@ class MachineController:
 
     async def _check_readiness(self, view: MachineView) -> bool:
         """True: it is ready, or rests in quarantine."""
-        # Brings SSH, which stopping and deleting do without.
-        from evalfleet.pools.machine.readiness import CheckFailed, ReadinessChecks
-
         record = self._record
-        if record.state is not HostState.PREPARING or record.facts.address is None:
+        if record.state is not HostState.PREPARING or not record.facts.is_reached:
             await self._arrive(view)
-        if record.facts.address is None:
+        if not record.facts.is_reached:
             await self._await_address(view)
             return False
         if not await self._has_deadline(view):
             return False
         try:
-            await ReadinessChecks(self._context, record).run()
+            await self._checks().run()
         except CheckFailed as failed:
             has_answered = failed.check not in ("ssh", "host_key")
             if not failed.replace:
@@ -245,6 +240,16 @@ class MachineController:
             return False
         await record.move(state=HostState.READY, reason=None)
         return True
+
+    def _checks(self) -> TimedChecks:
+        # They bring SSH or cryptography, which stopping and deleting do without.
+        if self._context.mailbox is not None:
+            from evalfleet.pools.machine.pilot_readiness import PilotChecks
+
+            return PilotChecks(self._context, self._record, self._context.mailbox)
+        from evalfleet.pools.machine.readiness import ReadinessChecks
+
+        return ReadinessChecks(self._context, self._record)
 
     async def _unready(self, failed: CheckFailed) -> Problem:
         """Why a machine is replaced. Silence is rather the network's fault than the machine's: where none of the pool has
@@ -301,8 +306,9 @@ class MachineController:
         await record.start_meter()
         facts = record.facts
         # Which of the keys that were ever meant for it the machine was created with is in its label.
-        made_with = facts.keys.get(view.labels.get(LABEL_WORKER, "").rpartition(".")[2])
-        endpoint = await self._cloud.endpoint(record.name)
+        mark = view.labels.get(LABEL_WORKER, "").rpartition(".")[2]
+        made_with = facts.keys.get(mark)
+        endpoint = await self._cloud.endpoint(record.name) if self._context.mailbox is None else None
         facts = replace(
             facts,
             address=endpoint.address if endpoint else None,
@@ -311,6 +317,8 @@ class MachineController:
             proxy=endpoint.proxy if endpoint else None,
             login_key=str(self._context.login.path.absolute()),
             host_key=facts.host_key or made_with,
+            box=facts.boxes.get(mark),
+            generation=facts.generation_of(mark),
             region=view.region,
             size=view.size,
             spot=view.spot,
@@ -342,6 +350,8 @@ class MachineController:
             accepted_at=None,
             deadline_at=None,
             address=None,
+            box=None,
+            pilot=None,
             host_key=None,
             next_key=None,
             logs=None,
@@ -350,7 +360,14 @@ class MachineController:
         await self._delete()
         while record.facts.operation is not None and not await self._record.look():  # noqa: ASYNC110 - a cloud tells nobody
             await anyio.sleep(self._record.pause_s)
+        await self._drop_parts()
+
+    async def _drop_parts(self) -> None:
+        """Delete what of a machine that is gone is no part of it: its deadline, and its boxes."""
+        record = self._record
         await self._cloud.drop_deadline(record.name)
+        if self._context.mailbox is not None:
+            await self._context.mailbox.delete(record.name, len(record.facts.keys))
 
     async def _delete(self) -> None:
         record = self._record
@@ -384,8 +401,10 @@ class MachineController:
             said = await self._logs.told(unwell, by_login=True)
             await self._record.move(facts=replace(self._record.facts, unwell=said))
 
-    async def _mark_lost(self) -> None:
+    async def _mark_lost(self, view: MachineView | None) -> None:
         reason = "taken back by the cloud" if self._record.facts.spot else "deleted outside evalfleet"
+        if view is not None and view.problem is not None:
+            reason = view.problem.message
         reason = await self._logs.told(reason, by_login=False)
         facts = replace(self._record.facts, preempted=self._record.facts.spot, operation=None)
         await self._record.stop_meter(state=HostState.LOST, facts=facts, reason=reason)

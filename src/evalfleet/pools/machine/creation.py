@@ -42,7 +42,7 @@ class MachineCreation:
                 return
             await anyio.sleep(step.after_s)
             try:
-                spec = await self._write_intent(step.offering, plan)
+                spec = await self._with_pilot(await self._write_intent(step.offering, plan))
                 await context.cloud.prepare_region(spec.pool, spec.region, spec.owner)
                 # An interruption waits for this: a machine that is not written down has no deadline either, and runs for ever.
                 with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _ORDER_S):
@@ -70,6 +70,8 @@ class MachineCreation:
         else:
             before = self._record.facts.problem
             reason = before.message if before else "not asked for: the others of its pool were refused"
+        if self._context.mailbox is not None:
+            await self._context.mailbox.delete(self._record.name, len(self._record.facts.keys))
         await self._record.move(state=HostState.GONE, reason=reason)
 
     async def _write_intent(self, offering: Offering, plan: Plan) -> MachineSpec:
@@ -92,11 +94,25 @@ class MachineCreation:
             host_key=None,
             next_key=None,
             address=None,
+            box=None,
+            pilot=None,
             deadline_at=None,
             deadline_refused=None,
         )
         await record.move(state=HostState.CREATING, facts=facts, reason=None, readiness_check="arm")
         return self._spec(offering, key, await context.image(), await context.record.now())
+
+    async def _with_pilot(self, spec: MachineSpec) -> MachineSpec:
+        """The spec with its pilot, where the machine cannot be called: its box is there, and written down, before it is asked for."""
+        context, record = self._context, self._record
+        if context.mailbox is None:
+            return spec
+        mark = spec.worker.rpartition(".")[2]
+        generation, now = record.facts.generation_of(mark), await context.record.now()
+        await context.mailbox.delete(spec.name, generation - 1)  # of earlier tries, which came to nothing
+        address, pilot = await context.mailbox.prepare(spec.name, generation, spec.slots, now)
+        await record.move(facts=replace(record.facts, boxes={**record.facts.boxes, mark: address}))
+        return replace(spec, pilot=pilot)
 
     async def _write_order(self, created: Creation, now: float, stops_at: float) -> None:
         """Store what the cloud has accepted, and when its deadline is."""
@@ -128,4 +144,6 @@ class MachineCreation:
             disk_gb=context.wanted.disk_gb,
             login_key=context.login.public,
             host_key=key,
+            slots=context.wanted.slots,
+            images=context.images if context.mailbox is not None else (),
         )

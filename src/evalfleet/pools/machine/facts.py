@@ -41,6 +41,10 @@ class MachineFacts(Struct, frozen=True, kw_only=True):
     jump: str | None = None  # user@address[:port] of a host on the way
     proxy: str | None = None  # a command that carries connections to it
     login_key: str | None = None  # path of the private half with which we log in
+    boxes: dict[str, str] = field(default_factory=dict[str, str])  # mark -> where the box of that try is
+    box: str | None = None  # where the machine is reached that cannot be called; without a right to enter
+    generation: int = 0  # of its pilot: the number of the try that made it
+    pilot: JsonObject | None = None  # what is pinned of the pilot, once it has proved itself
     operation: Operation | None = None
     accepted_at: float | None = (
         None  # when the cloud took the order, until the machine is seen: new ones are not found at once
@@ -53,6 +57,15 @@ class MachineFacts(Struct, frozen=True, kw_only=True):
     unwell: str | None = None  # why it was stopped, of one that is of no use
     unwell_at: float | None = None  # when it was last
     replaced: bool = False  # another took its place then
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether it is known where the machine is reached."""
+        return self.address is not None or self.box is not None
+
+    def generation_of(self, mark: str) -> int:
+        """The number of the try that had this mark; 0 for none."""
+        return list(self.keys).index(mark) + 1 if mark in self.keys else 0
 
     def to_json(self) -> JsonObject:
         return msgspec.to_builtins(self)

@@ -19,6 +19,9 @@ _WHY = {
 
 
 def reached(provider: CloudProvider, row: PoolHost, slots: int) -> ReachableHost | UnavailableHost:
+    if facts_of(row).box is not None and row.state not in _WHY:
+        why = "cannot be called: it is reached through its box; `evalfleet pool logs` shows what its cloud keeps of it"
+        return UnavailableHost(pool=row.pool, name=row.name, slots=slots, why=why)
     if facts_of(row).address is None or row.state in _WHY:
         why = _WHY.get(row.state, "is not made yet; `evalfleet pool status` shows how far it is").format(pool=row.pool)
         return UnavailableHost(pool=row.pool, name=row.name, slots=slots, why=why)

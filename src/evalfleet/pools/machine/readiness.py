@@ -7,7 +7,6 @@ machine that we made, and its key has never been anywhere else; `disk` there is 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import anyio
@@ -18,7 +17,7 @@ from evalfleet.benchmarks import registry
 from evalfleet.benchmarks.worker_tools import tools_of
 from evalfleet.core.failures.kinds import one_line
 from evalfleet.core.readiness import HostEvent, Pull, PullEvents, ReadinessCheck, Update
-from evalfleet.errors import BackendError, EvalfleetError, HostRefused, HostUnreachable
+from evalfleet.errors import HostRefused, HostUnreachable
 from evalfleet.hosts.base import single_error
 from evalfleet.hosts.ssh.channel import RunnerPlace, run_command
 from evalfleet.hosts.ssh.connection import Keepalive, connected
@@ -28,6 +27,7 @@ from evalfleet.hosts.ssh.tools import CHECKS_S, INSTALL_S, first_failed, prepare
 from evalfleet.model import Tools
 from evalfleet.pools.context import PoolContext
 from evalfleet.pools.machine import readiness_scripts
+from evalfleet.pools.machine.checks import SILENCE, TimedChecks, Unwell
 from evalfleet.pools.machine.keys import STAGE, SWAP
 from evalfleet.pools.machine.reach import ssh_spec
 from evalfleet.pools.machine.record import MachineRecord
@@ -41,32 +41,18 @@ DEADLINES_S = {
     "setup": 1800.0,
     "benchmark": INSTALL_S + CHECKS_S,  # its own checks have shorter ones, and say better what is wrong
 }
-SILENCE = "says nothing"
 Connection = asyncssh.SSHClientConnection
 
 
-class CheckFailed(EvalfleetError):
-    """A check does not hold."""
+class ReadinessChecks(TimedChecks):
+    """The checks of one machine that is reached over SSH."""
 
-    def __init__(self, check: str, message: str, *, replace: bool) -> None:
-        super().__init__(f"{check}: {message}")
-        self.check = check
-        self.is_silent = message.endswith(SILENCE)  # it was not refused, but never answered
-        self.replace = replace  # whether another machine might do better
-
-
-class ReadinessChecks:
-    """The checks of one machine. Every check may be tried again after a crash."""
+    deadlines_s = DEADLINES_S
 
     def __init__(self, context: PoolContext, record: MachineRecord) -> None:
-        self._context = context
-        self._record = record
-        self._wanted = context.wanted
-        self._pause_s = min(2.0, 5 * context.cloud.poll_s)
+        super().__init__(context, record)
         self._line = AsyncExitStack()
         self._connection: tuple[str | None, Connection] | None = None  # and the host key that it was verified by
-        self._took: dict[str, float] = {}  # seconds, by check; those of the benchmark by their own names
-        self._heard = ""  # the latest of the check that is tried: where its time runs out, that is why
 
     async def run(self) -> None:
         """Raises CheckFailed at the first check that does not hold in its time."""
@@ -83,31 +69,6 @@ class ReadinessChecks:
                 await self._check("benchmark", self._benchmark, replace=False)
                 del self._took["benchmark"]  # its own checks say more
             await self._record.move(facts=replace(self._record.facts, checks_s=self._took))
-
-    async def _check(self, name: str, try_once: Callable[[], Awaitable[str | None]], *, replace: bool) -> None:
-        """Try until it holds; a `try_once` that returns a text says why it does not yet."""
-        limit_s = self._wanted.deadline.get(name, DEADLINES_S[name])
-        await self._record.move(readiness_check=name, reason=None)
-        begun = anyio.current_time()
-        self._heard = f"it {SILENCE}"
-        with anyio.move_on_after(limit_s):
-            while True:
-                try:
-                    said = await try_once()
-                except HostUnreachable as error:
-                    said = str(error)
-                    await self._hang_up()
-                except (Unwell, HostRefused) as error:
-                    raise CheckFailed(name, str(error), replace=replace) from None
-                if said is None:
-                    self._took[name] = round(anyio.current_time() - begun, 3)
-                    return
-                self._hear(said)
-                await anyio.sleep(self._pause_s)
-        raise CheckFailed(name, f"does not hold after {limit_s:g} s: {self._heard}", replace=replace)
-
-    def _hear(self, text: str) -> None:
-        self._heard = text
 
     # Checks
 
@@ -265,7 +226,3 @@ class ReadinessChecks:
             last = (err.strip() or out.strip() or "it said nothing").splitlines()[-1]
             raise Unwell(f"exit status {done.exit_status}: {one_line(last)}")
         return out
-
-
-class Unwell(BackendError):
-    """The machine answers, and is not as it must be."""
