@@ -10,8 +10,10 @@ from tests.support.cloud import cloud as emulated
 
 from evalfleet.azure import clients, sizes
 from evalfleet.azure.cloud import AzureCloud
+from evalfleet.azure.ml.cloud import MlCloud
+from evalfleet.azure.ml.instances import MlInstances
 from evalfleet.layout import Home
-from evalfleet.pools.cloud.records import Offering
+from evalfleet.pools.cloud.records import Offering, Pilot
 from evalfleet.testing.cloud_contract import CloudContract
 
 
@@ -24,3 +26,32 @@ class TestAzure(CloudContract):
     @pytest.fixture
     def offering(self) -> Offering:
         return Offering(size=sizes.DEFAULT_SIZE, region="eastus")
+
+
+class TestAzureMl(CloudContract):
+    """Jobs on clusters."""
+
+    keeps_stopped = moves_deadlines = False
+    pilot = Pilot(command="sleep 600", secrets={"TOKEN": "t"})
+
+    @pytest.fixture
+    async def cloud(self, tmp_path: Path) -> AsyncGenerator[MlCloud]:
+        async with emulated() as here, clients.opened(here.settings) as found:
+            yield MlCloud(found, Home(tmp_path))
+
+    @pytest.fixture
+    def offering(self) -> Offering:
+        return Offering(size="Standard_D4ds_v5", region="eastus", spot=True)
+
+
+class TestAzureMlInstances(TestAzureMl):
+    """Compute instances."""
+
+    @pytest.fixture
+    async def cloud(self, tmp_path: Path) -> AsyncGenerator[MlInstances]:
+        async with emulated() as here, clients.opened(here.settings) as found:
+            yield MlInstances(found, Home(tmp_path))
+
+    @pytest.fixture
+    def offering(self) -> Offering:
+        return Offering(size="Standard_D8_v3", region="eastus")

@@ -224,7 +224,7 @@ class AzureCloud:
                 found = await self._vms.retrieve_boot_diagnostics_data(self._group, name)
             except ResourceNotFoundError:
                 return ""
-        return await _text_at(found.serial_console_log_blob_uri) if found.serial_console_log_blob_uri else ""
+        return await text_at(found.serial_console_log_blob_uri) if found.serial_console_log_blob_uri else ""
 
     async def run_command(self, name: str, script: str) -> str:
         """Run a script as root through the VM's agent, and return what it wrote (4 KB at most): a way in without SSH."""
@@ -376,7 +376,7 @@ class AzureCloud:
         return f"{self._settings.group_path()}/providers/microsoft.devtestlab/schedules/shutdown-computevm-{name}"
 
 
-async def _text_at(url: str) -> str:
+async def text_at(url: str) -> str:
     """The end of a text that the cloud keeps under an address of its own, which is signed already."""
     from urllib.error import URLError
     from urllib.request import urlopen
@@ -388,7 +388,7 @@ async def _text_at(url: str) -> str:
     try:
         return await anyio.to_thread.run_sync(read)
     except (URLError, TimeoutError, OSError) as error:
-        said = f"the console log does not come: {error}"
+        said = f"the log does not come: {error}"
         raise Refusal(Problem(cause=Cause.SERVER, action=Action.WAIT, message=said, wait_s=5.0)) from error
 
 

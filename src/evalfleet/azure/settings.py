@@ -40,6 +40,7 @@ class AzureSettings(Struct, frozen=True, kw_only=True):
 
     subscription: str
     resource_group: str = "evalfleet"
+    workspace: str = "evalfleet"  # of Azure ML
     arm_url: str = ARM_URL
     prices_url: str = PRICES_URL
     ssh_port: int = 22
@@ -68,6 +69,10 @@ class AzureSettings(Struct, frozen=True, kw_only=True):
 
     def group_path(self) -> str:
         return f"/subscriptions/{self.subscription}/resourceGroups/{self.resource_group}"
+
+    def workspace_path(self) -> str:
+        """Of the Azure ML workspace."""
+        return f"{self.group_path()}/providers/Microsoft.MachineLearningServices/workspaces/{self.workspace}"
 
     def admitted(self) -> list[str]:
         """Return the networks that may reach our machines by SSH.
@@ -173,6 +178,7 @@ def _company(table: config.AzureTable) -> dict[str, Any]:
         if "@" not in email:
             raise ConfigError(f'azure.budget_emails: "{email}" is no e-mail address.')
     return {
+        "workspace": table.workspace,
         "budget_emails": tuple(table.budget_emails),
         "public_ip": table.public_ip,
         "subnets": table.subnets,

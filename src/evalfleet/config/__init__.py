@@ -24,6 +24,7 @@ current folder; ``config.toml`` in the home folder; the default. ::
     profile = "azure"             # "azure", or "emulator": an Azure on this machine; EVALFLEET_AZURE_PROFILE
     subscription = "0000-…"       # who pays; EVALFLEET_AZURE_SUBSCRIPTION
     resource_group = "evalfleet"  # holds all that we make; EVALFLEET_AZURE_RESOURCE_GROUP
+    workspace = "evalfleet"       # of Azure ML, in that group; EVALFLEET_AZURE_WORKSPACE
     cloud = "public"              # "public", "usgov" or "china"; EVALFLEET_AZURE_CLOUD
     ssh_from = "203.0.113.7/32"   # the only addresses that may reach our machines; EVALFLEET_AZURE_SSH_FROM
     public_ip = true              # false: machines have private addresses only; EVALFLEET_AZURE_PUBLIC_IP

@@ -95,6 +95,7 @@ class AzureTable(SettingsTable, frozen=True, kw_only=True):
     profile: str = "azure"  # or "emulator": an Azure on this machine
     subscription: str | None = None
     resource_group: str = "evalfleet"
+    workspace: str = "evalfleet"  # of Azure ML
     cloud: str = "public"  # or one of those that Microsoft runs apart from it
     ssh_from: str | None = None  # the only addresses that may reach our machines
     public_ip: bool = True  # False: machines have private addresses only
@@ -181,6 +182,7 @@ VARIABLES: dict[str, tuple[str, str]] = {  # variable -> table and key that it s
     "EVALFLEET_AZURE_PROFILE": ("azure", "profile"),
     "EVALFLEET_AZURE_SUBSCRIPTION": ("azure", "subscription"),
     "EVALFLEET_AZURE_RESOURCE_GROUP": ("azure", "resource_group"),
+    "EVALFLEET_AZURE_WORKSPACE": ("azure", "workspace"),
     "EVALFLEET_AZURE_SSH_FROM": ("azure", "ssh_from"),
     "EVALFLEET_AZURE_SSH_PORT": ("azure", "ssh_port"),
     "EVALFLEET_AZURE_CLOUD": ("azure", "cloud"),

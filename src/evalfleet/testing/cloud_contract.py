@@ -22,6 +22,7 @@ from evalfleet.pools.cloud.records import (
     MachineSpec,
     MachineView,
     Offering,
+    Pilot,
     Verb,
     expires_of,
 )
@@ -36,6 +37,9 @@ class CloudContract:
     """The promises of `pools.cloud.protocol`, one test each."""
 
     deadline_s: float | None = None  # the nearest deadline that a test can wait for; None: not tested
+    keeps_stopped = True  # False: a machine that is stopped is gone
+    moves_deadlines = True  # False: a deadline is fixed with the request for the machine
+    pilot: Pilot | None = None  # of machines that cannot be called: what runs there, until it is ended
 
     def spec(self, offering: Offering, name: str = "contract-1", pool: str = "contract") -> MachineSpec:
         key = fresh_host_key()
@@ -50,6 +54,7 @@ class CloudContract:
             spot=offering.spot,
             login_key=key.public,
             host_key=key,
+            pilot=self.pilot,
         )
 
     async def created(self, cloud: Cloud, spec: MachineSpec, stops_at: float | None = None) -> MachineView:
@@ -106,6 +111,8 @@ class CloudContract:
             await self.deleted(cloud, spec)
 
     async def test_it_answers_where_its_endpoint_says(self, cloud: Cloud, offering: Offering) -> None:
+        if self.pilot is not None:
+            pytest.skip("its machines cannot be called")
         spec = self.spec(offering)
         async with self.machine(cloud, spec):
             with anyio.fail_after(PATIENCE_S):
@@ -140,6 +147,8 @@ class CloudContract:
             assert all(one.labels[LABEL_POOL] == "contract" for one in owned)
 
     async def test_it_stops_and_starts(self, cloud: Cloud, offering: Offering) -> None:
+        if not self.keeps_stopped:
+            pytest.skip("its machines are deleted, not stopped")
         spec = self.spec(offering)
         async with self.machine(cloud, spec):
             await self.finished(cloud, Verb.STOP, spec.name, await cloud.stop(spec.name))
@@ -162,6 +171,11 @@ class CloudContract:
     async def test_a_deadline_moves(self, cloud: Cloud, offering: Offering) -> None:
         spec, later = self.spec(offering), time.time() + 3 * HOUR_S
         async with self.machine(cloud, spec) as view:
+            if not self.moves_deadlines:
+                with pytest.raises(Refusal):
+                    await cloud.set_deadline(spec.name, spec.region, view.labels, later)
+                assert not await cloud.has_deadline(spec.name, later)
+                return
             await cloud.set_deadline(spec.name, spec.region, view.labels, later)
             assert await cloud.has_deadline(spec.name, later)
             assert not await cloud.has_deadline(spec.name, later - HOUR_S)

@@ -60,6 +60,7 @@ class MachineSpec(Struct, frozen=True, kw_only=True):
     name: str
     worker: str  # the name and the mark of its host key: whose machine it is
     pool: str
+    pool_limit: int = 1  # machines that the pool may have
     run: str = ""
     owner: str
     expires_at: float  # seconds since 1970; after it anybody may reap the machine

@@ -133,6 +133,7 @@ class MachineCreation:
             name=name,
             worker=f"{name}.{mark_of(key.public)}",
             pool=context.record.name,
+            pool_limit=context.wanted.limit,
             run=context.wanted.run or "",
             owner=context.identity.label,
             expires_at=now + context.wanted.max_hours * HOUR_S,
