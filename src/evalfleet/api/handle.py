@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 
 import anyio
 import anyio.to_thread
@@ -21,6 +21,7 @@ from evalfleet.answers.task_result import TaskResult
 from evalfleet.api.tasks import Folder
 from evalfleet.api.twins import in_own_loop, in_thread
 from evalfleet.daemon.alerts.beside import alerts_beside
+from evalfleet.daemon.otel.beside import telemetry_beside
 from evalfleet.engine import controller
 from evalfleet.errors import InputError, Owned, WrongState
 from evalfleet.hosts.base import single_error
@@ -360,13 +361,14 @@ class RunHandle:
     async def _drive(self, store: Store, taken: Run, progress: Callable[[LiveState], object] | None) -> None:
         with opened_run(self._settings.home, self.id) as (reader, run), single_error():
             spectator = _Spectator(reader, run, self._home, progress)
-            alerts = alerts_beside(self._settings, lambda _: None)
-            alerts.__enter__()
+            beside = ExitStack()
+            beside.enter_context(alerts_beside(self._settings, lambda _: None))
+            beside.enter_context(telemetry_beside(self._settings, self.id, lambda _: None))
             try:
                 await controller.drive(self._settings, store, taken, spectators=[spectator])
             finally:
                 with anyio.CancelScope(shield=True):  # sending the last ones blocks for a moment
-                    await anyio.to_thread.run_sync(alerts.__exit__, None, None, None)
+                    await anyio.to_thread.run_sync(beside.close)
             await anyio.to_thread.run_sync(spectator.show)
 
     async def _follow(self, store: Store, progress: Callable[[LiveState], object] | None) -> None:

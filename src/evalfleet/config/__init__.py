@@ -54,6 +54,9 @@ current folder; ``config.toml`` in the home folder; the default. ::
     [alerts]                      # all keys: `AlertSettings`
     webhook = "ALERT_WEBHOOK"     # name of the variable with the address; it may hold a secret, so it is never written here
 
+    [otel]
+    endpoint = "http://127.0.0.1:4318"  # an OpenTelemetry collector; OTEL_EXPORTER_OTLP_ENDPOINT
+
     [judge]
     builtin = true                # try the signatures of clients, Docker, disks and GPUs after these patterns
 
@@ -85,6 +88,7 @@ from evalfleet.config.core_tables import (
     JudgeSettings,
     LeaseSettings,
     LocalSettings,
+    OtelSettings,
     StoreSettings,
 )
 from evalfleet.core.alerts.settings import AlertSettings
@@ -120,6 +124,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     alerts: AlertSettings = field(default_factory=AlertSettings)
     judge: JudgeSettings = JudgeSettings()
     store: StoreSettings = StoreSettings()
+    otel: OtelSettings = OtelSettings()
     pools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])  # for `pool create`
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])  # of plug-ins
 

@@ -18,6 +18,7 @@ COLOURS = ("auto", "always", "never")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 AZURE_PROFILES = ("azure", "emulator")
 AZURE_CLOUDS = ("public", "usgov", "china")
+OTEL_SIGNALS = ("traces", "metrics", "logs")
 MOST_SLOTS = 1024  # of one host
 
 _PATH: Check = (is_path, "must be a path")
@@ -133,6 +134,24 @@ class BreakerSettings(SettingsTable, frozen=True, kw_only=True):
     slow_start: int = 3  # attempts in flight until the first success
 
 
+class OtelSettings(SettingsTable, frozen=True, kw_only=True):
+    """`[otel]`: traces, metrics and logs of runs to an OpenTelemetry collector. `OTEL_*` variables count more."""
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {
+        "endpoint": (lambda value: value.startswith(("http://", "https://")), "must begin with http:// or https://"),
+        "signals": (
+            lambda value: set(value) <= set(OTEL_SIGNALS),
+            f"must be some of {', '.join(OTEL_SIGNALS)}",
+        ),
+        "interval_s": _SECOND,
+    }
+
+    endpoint: str | None = None  # where OTLP over HTTP is taken, without /v1/traces; None: nothing is sent
+    service_name: str = "evalfleet"
+    signals: tuple[str, ...] = OTEL_SIGNALS
+    interval_s: Seconds = field(default=15.0, name="interval")  # between two reports of metrics
+
+
 class JudgePattern(Struct, frozen=True, forbid_unknown_fields=True):
     """`[[judge.pattern]]`: a regular expression over the evidence, and the kind of failures that match."""
 
@@ -168,6 +187,7 @@ TABLES: dict[str, type[SettingsTable]] = {
     "alerts": AlertSettings,
     "judge": JudgeSettings,
     "store": StoreSettings,
+    "otel": OtelSettings,
 }
 VARIABLES: dict[str, tuple[str, str]] = {  # variable -> table and key that it sets; "": outside of any table
     "EVALFLEET_COLOUR": ("", "colour"),

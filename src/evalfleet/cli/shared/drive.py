@@ -53,9 +53,14 @@ def driven(settings: Settings, store: Store, run: Run, show: Show) -> Ending:
     import anyio
 
     from evalfleet.daemon.alerts.beside import alerts_beside
+    from evalfleet.daemon.otel.beside import telemetry_beside
     from evalfleet.engine.controller import drive
 
-    with _audience(settings, run, show) as audience, alerts_beside(settings, audience.notice):
+    with (
+        _audience(settings, run, show) as audience,
+        alerts_beside(settings, audience.notice),
+        telemetry_beside(settings, run.id, audience.notice),
+    ):
         ending = anyio.run(
             lambda: drive(settings, store, run, spectators=[audience], notice=audience.notice, signals=True)
         )

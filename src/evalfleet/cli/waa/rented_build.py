@@ -18,6 +18,7 @@ from evalfleet.cli.shared.document import print_answer
 from evalfleet.cli.shared.drive import INTERRUPTED
 from evalfleet.cli.waa.answers import GoldenImage
 from evalfleet.daemon.alerts.beside import alerts_beside
+from evalfleet.daemon.otel.beside import telemetry_beside
 from evalfleet.engine.controller import cancel, drive, take
 from evalfleet.engine.supervisor import Ending, owner_name
 from evalfleet.errors import EvalfleetError, InputError, Owned, RunOver, WrongState
@@ -90,7 +91,7 @@ def _followed(settings: Settings, store: Store, run: Run, as_json: bool) -> Endi
             return Ending.SETTLED
         except Owned:
             return stages.watch()
-        with alerts_beside(settings, _notice):
+        with alerts_beside(settings, _notice), telemetry_beside(settings, run.id, _notice):
             ending = anyio.run(lambda: drive(settings, store, taken, spectators=[stages], notice=_notice, signals=True))
         stages.tick()
         return ending
