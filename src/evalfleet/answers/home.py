@@ -57,6 +57,15 @@ class TokenRow(Answer, frozen=True, kw_only=True):
     expires_at: float | None
 
 
+class StoreCopy(Answer, frozen=True, kw_only=True):
+    """As `evalfleet store copy --json` prints it."""
+
+    source: str
+    target: str
+    rows: dict[str, int]  # by table
+    kept: str | None  # the file that the home used before
+
+
 class NewToken(TokenRow, frozen=True, kw_only=True):
     token: str  # its only copy
 

@@ -64,6 +64,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "benchmarks": "List benchmarks and what they need.",
         "prepare": "Make this machine ready for a benchmark.",
         "waa": "Golden images of Windows Agent Arena.",
+        "store": "Move what a home remembers to another database.",
         "doctor": "Check this machine and clean up leftovers.",
         "version": "Show versions.",
     },
@@ -74,7 +75,7 @@ _FOLDERS = {
     "runs": "run resume retry tune judge import",
     "results": "status watch report compare export tasks logs artifacts events",
     "machines": "gpus plan estimate reap emulator prepare",
-    "home": "serve alerts token agents benchmarks doctor version",
+    "home": "serve alerts token store agents benchmarks doctor version",
 }
 _SHARED = {
     "runs.steer": "pause amend cancel hold release quarantine unquarantine",

@@ -51,7 +51,7 @@ def open_store(home: Path, clock: Clock | None = None, *, copies: bool = False) 
     with clear_errors(home):
         database = SqliteDatabase(home, readonly=False, clock=clock or SteadyClock())
         try:
-            _migrate(database, home)
+            migrate_file(database, home)
             identity.settle(database, home, copies=copies)
         except BaseException:
             database.close()
@@ -106,7 +106,8 @@ def _refuse_damaged(home: Path) -> None:
         raise StoreCorrupt(found)
 
 
-def _migrate(database: SqliteDatabase, home: Path) -> None:
+def migrate_file(database: SqliteDatabase, home: Path) -> None:
+    """Bring the schema of an SQLite file up to date."""
     known = migrations(DIALECT)
     if schema_version(database.connection) == len(known):
         return

@@ -126,6 +126,7 @@ TABLE: dict[str, tuple[str | No, str | No, str | No]] = {
     "ask the cloud": ("sizes prices quota", _CLOUD, _CLOUD),
     "delete what has no purpose": ("reap", _CLOUD, _CLOUD),
     "emulate the cloud": ("emulator", _HERE, _HERE),
+    "move a store": ("store", _HERE, _HERE),
     "check this machine": ("doctor version", _HERE, "__version__"),
 }
 

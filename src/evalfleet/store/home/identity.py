@@ -27,8 +27,11 @@ _IN_USE = "in use"
 seen: dict[Path, str] = {}  # copies that this process has opened, and what is to be said of each
 
 
-def facts_of(home: Path) -> Facts:
-    found = anchor(home).stat()
+def facts_of(home: Path, file: Path | None = None) -> Facts:
+    """Args:
+    file: stands for the home's store, where that is not in place yet.
+    """
+    found = (file or anchor(home)).stat()
     path = os.fsencode(home.resolve()).decode("utf-8", "replace")  # a name need not be text
     return Facts(
         path=path,

@@ -17,6 +17,7 @@ from evalfleet.errors import StoreCorrupt, StoreError
 from evalfleet.store.database.file import FILE
 
 POINTER = "store.json"
+_STAGED = "store.json.new"
 _MARK = "store.mark"
 
 
@@ -43,21 +44,27 @@ def anchor(home: Path) -> Path:
     return pointer if pointer.exists() else home / FILE
 
 
-def url_of(home: Path) -> str | None:
-    """The address of the home's store on a server; None: it is in the home. Raises StoreError, StoreCorrupt."""
-    wanted = config.store_urls.get(home)
+def pointed(home: Path) -> str | None:
+    """The address that the file in the home names; None: there is no such file. Raises StoreCorrupt."""
     try:
         text = (home / POINTER).read_bytes()
     except (OSError, ValueError):
+        return None
+    try:
+        return msgspec.json.decode(text, type=Pointer).url
+    except msgspec.MsgspecError as error:
+        raise StoreCorrupt(f"{home / POINTER} cannot be understood ({error}); restore it from a backup") from error
+
+
+def url_of(home: Path) -> str | None:
+    """The address of the home's store on a server; None: it is in the home. Raises StoreError, StoreCorrupt."""
+    wanted, known = config.store_urls.get(home), pointed(home)
+    if known is None:
         if wanted is not None and (home / FILE).exists():
             raise StoreError(
                 f"{home} has its runs in {FILE}, and [store] url names a server; `evalfleet store copy {home} URL` moves them there"
-            ) from None
+            )
         return wanted
-    try:
-        known = msgspec.json.decode(text, type=Pointer).url
-    except msgspec.MsgspecError as error:
-        raise StoreCorrupt(f"{home / POINTER} cannot be understood ({error}); restore it from a backup") from error
     if wanted is not None and wanted != known:
         raise StoreError(
             f"{home} has its store at {known}, and [store] url names another one; `evalfleet store copy {home} URL` moves it"
@@ -68,11 +75,34 @@ def url_of(home: Path) -> str | None:
 def point(home: Path, url: str) -> None:
     """Let the home use that store from now on. Does nothing where it does already."""
     with suppress(FileExistsError):
-        file = os.open(home / POINTER, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(file, "wb") as opened:
-            opened.write(msgspec.json.encode(Pointer(url)))
-            opened.flush()
-            os.fsync(file)
+        _write(home / POINTER, url)
+
+
+def stage(home: Path, url: str) -> Path:
+    """Write the file beside its place; `use_staged` puts it there. Its number is that of the file in place."""
+    file = home / _STAGED
+    file.unlink(missing_ok=True)
+    _write(file, url)
+    return file
+
+
+def use_staged(home: Path) -> None:
+    (home / _STAGED).rename(home / POINTER)
+
+
+def set_aside(file: Path) -> str:
+    """Keep a file that is not used any more under another name, which is returned."""
+    kept = file.with_name(f"{file.name}.copied")
+    file.rename(kept)
+    return str(kept)
+
+
+def _write(file: Path, url: str) -> None:
+    number = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(number, "wb") as opened:
+        opened.write(msgspec.json.encode(Pointer(url)))
+        opened.flush()
+        os.fsync(number)
 
 
 def mark_file(home: Path) -> Path:

@@ -235,6 +235,10 @@ class PostgresDatabase:
             f"insert into session (id, number, at) values ('{self._session}', 1, extract(epoch from now()));"
         )
 
+    def wrote(self) -> None:
+        """Say that the open transaction wrote something by itself, over the connection."""
+        self._wrote = True
+
     def _forget_number(self) -> str:
         return f"delete from session where id = '{self._session}';" if self._number else ""
 
