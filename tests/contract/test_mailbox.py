@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.azurite import KEY, Azurite, azurite
+from tests.support.bad_carrier import BadCarrier
 from tests.support.pilots import in_an_hour, pilot, said_hello
 
 from evalfleet.hosts.mailbox.backend import MailboxBackend, MailboxHostSpec
@@ -28,12 +29,28 @@ class TestFolder(BackendContract):
             yield await said_hello(MailboxBackend(Home(home), SPEC, boxes.carrier(box.address)))
 
 
+class TestBadCarrier(BackendContract):
+    """Over a carrier that delays, doubles, reorders and fails."""
+
+    @pytest.fixture
+    async def backend(
+        self, home: Path, tmp_path: Path, request: pytest.FixtureRequest
+    ) -> AsyncIterator[MailboxBackend]:
+        boxes = FolderBoxes(tmp_path / "boxes")
+        box = await boxes.open("w1", 1, in_an_hour())
+        carrier = BadCarrier(boxes.carrier(box.address), seed=len(request.node.name))
+        with pilot(Home(home), box, tmp_path / "node"):
+            yield await said_hello(MailboxBackend(Home(home), SPEC, carrier))
+        assert carrier.failed + carrier.doubled + carrier.delayed > 0
+
+
 @pytest.fixture(scope="session")
 def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
     with azurite(tmp_path_factory.mktemp("azurite") / "data") as server:
         yield server
 
 
+@pytest.mark.slow
 class TestBlobs(BackendContract):
     @pytest.fixture
     async def backend(self, home: Path, tmp_path: Path, storage: Azurite) -> AsyncIterator[MailboxBackend]:

@@ -78,6 +78,7 @@ class Traffic:
         self.reads = 0
         self.writes = 0
         self.deletions = 0
+        self._reported = (0, 0)
 
     def read(self) -> None:
         with self._lock:
@@ -90,6 +91,17 @@ class Traffic:
     def deletion(self) -> None:
         with self._lock:
             self.deletions += 1
+
+    def unreported(self) -> tuple[int, int]:
+        """Reads and writes since the last call."""
+        with self._lock:
+            (reads, writes), self._reported = self._reported, (self.reads, self.writes)
+            return self.reads - reads, self.writes - writes
+
+    def add(self, reads: int, writes: int) -> None:
+        with self._lock:
+            self.reads += reads
+            self.writes += writes
 
 
 def open_carrier(grant: str) -> Carrier:

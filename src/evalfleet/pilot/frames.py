@@ -17,8 +17,12 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 FRAME_BYTES = 1 << 20
 WINDOW = 32  # frames that are on their way at most
 ACK_EVERY = 8  # frames
-ACK_AFTER_S = 5.0
-RESEND_S = 15.0
+ACK_AFTER_S = 12.0
+REPEAT_S = (
+    15.0,
+    300.0,
+)  # between two equal acknowledgements, first and longest: an older one may have been put over the newer
+RESEND_S = 20.0
 
 _CLOSES, _BUSY = 1, 2
 _HEAD = struct.Struct(">BII")
@@ -35,7 +39,7 @@ class Frame:
     Attributes:
         closes: the sender ends the session.
         busy: attempts run on the sender's node.
-        reads, writes: requests to the carrier that the sender has made in this session.
+        reads, writes: requests to the carrier that the sender has made since its last frame.
     """
 
     def __init__(
@@ -104,6 +108,8 @@ class Receiver:
         self.next = 1  # the number of the frame to look for
         self._told = 0
         self._since = 0.0  # when the first frame arrived that is not acknowledged
+        self._repeat_at = 0.0
+        self._repeat_s = REPEAT_S[0]
 
     def take(self, data: bytes, now: float) -> Frame:
         """Open the frame that was found under the next number. Raises BadFrame, and still waits for that number."""
@@ -123,11 +129,13 @@ class Receiver:
     def ack(self, now: float) -> bytes | None:
         """The acknowledgement to write now; None if there is nothing to tell yet. Call `acked` once it is written."""
         arrived = self.next - 1 - self._told
-        if arrived >= ACK_EVERY or (arrived and now - self._since >= ACK_AFTER_S):
-            return _ack(self._ack_key, self.next - 1)
-        return None
+        is_due = arrived >= ACK_EVERY or now - self._since >= ACK_AFTER_S if arrived else now >= self._repeat_at
+        return _ack(self._ack_key, self.next - 1) if self.next > 1 and is_due else None
 
-    def acked(self) -> None:
+    def acked(self, now: float) -> None:
+        """It was written."""
+        self._repeat_s = REPEAT_S[0] if self._told < self.next - 1 else min(4 * self._repeat_s, REPEAT_S[1])
+        self._repeat_at = now + self._repeat_s
         self._told = self.next - 1
 
 

@@ -8,13 +8,14 @@ import threading
 import time
 
 from . import names
-from .carrier import BoxClosed, CarrierError
+from .carrier import BoxClosed, CarrierError, Traffic
 from .control import ControlServer
 from .facts import node_facts
 from .keys import BadSignature, Identity, accept, introduction, signed
-from .runner_process import PROTOCOL, RunnerClient, RunnerError
+from .runner_process import RunnerClient
 from .session import Session
 from .uploads import AttemptUpload
+from .watch import RunnerWatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,11 +27,10 @@ if TYPE_CHECKING:
     from .runner_process import RunnerProcess
 
 BEAT_S = 30.0
-WATCH_S = 0.3
 LIST_S = 30.0  # in case that the next number was taken by an object that is not a session
 REFUSED_S = 600.0  # a grant that is refused for so long will not come back
 ENDING_S = 20.0
-LAST_TRY_S = 5.0
+LAST_TRY_S = 12.0
 
 
 class PilotRefused(Exception):
@@ -72,15 +72,11 @@ class Pilot:
         self._session = last_session + 1
         self._note_session = note_session
         self._log = log
-        self._uploads = AttemptUpload(carrier, identity, controller, generation)
+        self._watch = RunnerWatch(runner, AttemptUpload(carrier, identity, controller, generation), log)
         self._sessions: list[Session] = []
-        self._past = (0, 0)  # reads and writes of controllers in sessions that are over
-        self._live = 0
-        self._pending: set[str] = set()  # ended attempts that are not uploaded
-        self._uploaded: set[str] = set()
+        self._requests = Traffic()  # of controllers
         self._beats = 0
         self._started_at = time.time()
-        self._notice: str | None = None
         self._over = threading.Event()
         self._why = ""
         self._closed_since: float | None = None
@@ -88,17 +84,15 @@ class Pilot:
     def run(self) -> None:
         """Returns when the pilot has ended. Raises PilotRefused, BoxClosed, RunnerError."""
         self._introduce()
-        threads = [threading.Thread(target=work, daemon=True) for work in (self._watch_forever, self._beat_forever)]
-        for thread in threads:
-            thread.start()
+        self._watch.start()
+        threading.Thread(target=self._beat_forever, daemon=True).start()
         self._listen()
         for session in self._sessions:
             session.end()
         for session in self._sessions:
             session.join(LAST_TRY_S)
             self._quietly(session.clean)
-        for thread in threads:
-            thread.join(ENDING_S)
+        self._watch.finish(ENDING_S)
         self._quietly(self._say_bye)
 
     def end(self, why: str) -> None:
@@ -108,7 +102,7 @@ class Pilot:
 
     def preempt(self, line: str) -> None:
         """The node is taken away: nothing new starts, and the pilot ends once nothing runs and everything is uploaded."""
-        self._notice = self._notice or line
+        self._watch.notice = self._watch.notice or line
 
     def _introduce(self) -> None:
         client = RunnerClient(self._runner.connect())
@@ -147,7 +141,8 @@ class Pilot:
         while not self._over.is_set():
             if time.time() >= self._stops_at:
                 self.end("its time is over")
-                break
+            if self._watch.notice is not None and self._watch.is_drained:
+                self.end(self._watch.notice)
             try:
                 document = self._carrier.get(names.opened(self._session))
                 if document is None and time.monotonic() - listed_at > LIST_S:
@@ -162,7 +157,7 @@ class Pilot:
                 self._open(document)
                 pauses.found()
             else:
-                self._over.wait(pauses.next(busy=self._live > 0 or bool(self._sessions)))
+                self._over.wait(pauses.next(busy=self._watch.live > 0 or bool(self._sessions)))
 
     def _skip(self) -> None:
         """Go on with the newest number where a gap shows that the next one will never come."""
@@ -183,20 +178,13 @@ class Pilot:
             self._log("session %d: %s" % (number, error))
             peer, other = socket.socketpair()
             other.close()
-        session = Session(self._carrier, number, keys, peer, lambda: self._live > 0, self._log)
-        try:
-            self._carrier.put(names.reply(number), reply)
-            self._carrier.delete([names.opened(number - 1)] if number > 1 else [])
-        except CarrierError as error:
-            self._log("session %d: %s" % (number, error))
-        session.start()
+        session = Session(self._carrier, number, keys, peer, lambda: self._watch.live > 0, self._requests, self._log)
+        session.start(reply)
         self._sessions.append(session)
 
     def _sweep(self) -> None:
         for session in [one for one in self._sessions if one.is_over]:
             self._sessions.remove(session)
-            reads, writes = self._past
-            self._past = (reads + session.requests.reads, writes + session.requests.writes)
             self._quietly(session.clean)
 
     def _commands(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
@@ -226,59 +214,6 @@ class Pilot:
         if now - self._closed_since > REFUSED_S:
             self.end("its box is closed: %s" % error)
 
-    # The runner and its attempts.
-
-    def _watch_forever(self) -> None:
-        client: RunnerClient | None = None
-        told: str | None = None
-        pause_s = WATCH_S
-        while True:
-            over = self._over.is_set()
-            try:
-                if client is None:
-                    client = RunnerClient(self._runner.connect())
-                    told = None
-                if self._notice is not None and told is None:
-                    client.request("preempt", message=self._notice)
-                    told = self._notice
-                self._look(client)
-                pause_s = WATCH_S
-            except OSError as error:  # the runner died, or the carrier failed: both come back
-                self._log("watch: %s" % error)
-                if client is not None and not isinstance(error, (CarrierError, RunnerError)):
-                    client.close()
-                    client = None
-                pause_s = min(pause_s * 2, 10.0)
-            if over:
-                break
-            if self._notice is not None and not self._live and not self._pending:
-                self.end(self._notice)
-            self._over.wait(pause_s)
-        if client is not None:
-            self._shut(client)
-
-    def _look(self, client: RunnerClient) -> None:
-        attempts = client.request("hello", protocol=PROTOCOL)["attempts"]
-        self._live = sum(one["state"] == "running" for one in attempts)
-        ended = {str(one["attempt"]): one for one in attempts if one["state"] == "ended"}
-        done = self._uploaded
-        gone = [name for name in done if name not in ended]
-        if gone:
-            self._uploads.drop(gone)
-            done.difference_update(gone)
-        self._pending = set(ended) - done
-        for name in sorted(self._pending):
-            self._uploads.put(client, ended[name])
-            done.add(name)
-            self._pending.discard(name)
-
-    def _shut(self, client: RunnerClient) -> None:
-        try:
-            client.request("shutdown")
-        except OSError as error:
-            self._log("the runner did not end: %s" % error)
-        client.close()
-
     # Beats.
 
     def _beat_forever(self) -> None:
@@ -291,19 +226,18 @@ class Pilot:
 
     def _standing(self) -> dict[str, Any]:
         self._beats += 1
-        reads, writes = self._past
         return {
             "number": self._beats,
             "generation": self._generation,
             "at": time.time(),
             "started_at": self._started_at,
-            "live": self._live,
-            "waiting": len(self._pending),
-            "notice": self._notice,
+            "live": self._watch.live,
+            "waiting": self._watch.waiting,
+            "notice": self._watch.notice,
             "reads": self._carrier.traffic.reads,
             "writes": self._carrier.traffic.writes,
-            "controllers_reads": reads + sum(one.requests.reads for one in self._sessions),
-            "controllers_writes": writes + sum(one.requests.writes for one in self._sessions),
+            "controllers_reads": self._requests.reads,
+            "controllers_writes": self._requests.writes,
         }
 
     def _say_bye(self) -> None:

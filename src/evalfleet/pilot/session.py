@@ -8,19 +8,20 @@ import time
 from functools import partial
 
 from . import names
-from .carrier import BoxClosed, CarrierError, Traffic
+from .carrier import BoxClosed, CarrierError
 from .frames import FRAME_BYTES, BadFrame, Frame, Receiver, Sender
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .carrier import Carrier
+    from .carrier import Carrier, Traffic
     from .keys import SessionKeys
 
 SILENT_S = 240.0  # without a frame for so long the controller is gone; a live one writes every minute
 GAP_S = 0.2  # between two frames, so that a chatty task costs at most five requests per second
 RETRY_S = 1.0
+CLOSING_S = 10.0
 GIVE_UP_S = 600.0  # of failures of the carrier
 
 
@@ -34,23 +35,27 @@ class Session:
         keys: SessionKeys,
         peer: socket.socket,
         is_busy: Callable[[], bool],
+        requests: Traffic,
         log: Callable[[str], None],
     ) -> None:
         """
         Args:
             peer: the session takes ownership.
             is_busy: whether attempts run on this node.
+            requests: counts those of controllers, as they report them.
         """
         self.number = number
-        self.requests = Traffic()  # of the controller, as it reports them
         self._carrier = carrier
         self._in, self._out = names.to_pilot(number), names.from_pilot(number)
         self._receiver = Receiver(keys.to_pilot, keys.to_pilot_acks)
         self._sender = Sender(keys.from_pilot, keys.from_pilot_acks)
         self._peer = peer
         self._is_busy = is_busy
+        self._requests = requests
         self._log = log
         self._over = threading.Event()
+        self._reply = b""
+        self._is_closed_there = False  # by the controller
         self._threads = [
             threading.Thread(target=self._guarded, args=(work,), daemon=True) for work in (self._receive, self._send)
         ]
@@ -59,7 +64,12 @@ class Session:
     def is_over(self) -> bool:
         return not any(thread.is_alive() for thread in self._threads)
 
-    def start(self) -> None:
+    def start(self, reply: bytes) -> None:
+        """
+        Args:
+            reply: to the controller that opened the session.
+        """
+        self._reply = reply
         for thread in self._threads:
             thread.start()
 
@@ -91,6 +101,9 @@ class Session:
                 pass  # it has ended already
 
     def _receive(self) -> None:
+        self._insist(lambda: self._carrier.put(names.reply(self.number), self._reply))
+        # The newest one stays, so that controllers know the next number.
+        self._insist(lambda: self._carrier.delete([names.opened(self.number - 1)]))
         pauses = self._carrier.pace.start()
         heard_at = time.monotonic()
         while not self._over.is_set():
@@ -104,11 +117,12 @@ class Session:
                 continue
             pauses.found()
             heard_at = now
-            self.requests.reads, self.requests.writes = frame.reads, frame.writes
+            self._requests.add(frame.reads, frame.writes)
             if frame.payload:
                 self._peer.sendall(frame.payload)
             self._insist(lambda: self._carrier.delete([names.frame(self._in, self._receiver.next - 1)]))
             if frame.closes:
+                self._is_closed_there = True
                 return
             self._acknowledge()
 
@@ -126,7 +140,7 @@ class Session:
         told = self._receiver.ack(time.monotonic())
         if told is not None:
             self._insist(lambda: self._carrier.put(names.ack(self._in), told))
-            self._receiver.acked()
+            self._receiver.acked(time.monotonic())
 
     def _send(self) -> None:
         self._peer.settimeout(1.0)
@@ -136,14 +150,27 @@ class Session:
             except socket.timeout:
                 self._again()
                 continue
-            self._wait_for_room()
-            traffic = self._carrier.traffic
-            frame = Frame(data, closes=not data, busy=self._is_busy(), reads=traffic.reads, writes=traffic.writes)
-            number, sealed = self._sender.seal(frame, time.monotonic())
-            self._insist(partial(self._put, number, sealed))
             if not data:
-                return
+                break
+            self._wait_for_room()
+            self._seal(data)
             self._over.wait(GAP_S if self._carrier.pace.quick_s >= GAP_S else 0)
+        if not self._is_closed_there:
+            self._say_closed()
+
+    def _seal(self, data: bytes, *, closes: bool = False) -> str:
+        """Put the next frame; returns its name."""
+        frame = Frame(data, closes=closes, busy=self._is_busy())
+        number, sealed = self._sender.seal(frame, time.monotonic())
+        self._insist(partial(self._put, number, sealed))
+        return names.frame(self._out, number)
+
+    def _say_closed(self) -> None:
+        """Tell the controller, and wait until it knows: then it has deleted the frame."""
+        name = self._seal(b"", closes=True)
+        deadline = time.monotonic() + CLOSING_S
+        while time.monotonic() < deadline and self._carrier.get(name) is not None:
+            time.sleep(self._carrier.pace.busy_s / 2)
 
     def _wait_for_room(self) -> None:
         pauses = self._carrier.pace.start()

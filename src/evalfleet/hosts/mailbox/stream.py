@@ -19,7 +19,7 @@ from evalfleet.pilot.keys import BadSignature, Identity, Offer, PublicIdentity, 
 
 REPLY_S = 60.0
 KEEP_S = 60.0  # between frames of a session without messages, so that the pilot knows that its controller lives
-RETRY_S = 0.5
+RETRY_S = (0.1, 2.0)  # between tries, first and longest
 OUTAGE_S = 100.0  # a carrier that fails for so long breaks the stream; the next connection goes on
 CLOSE_S = 1.5
 TALK_S = 3.0  # after a message its answer is looked for quickly
@@ -45,8 +45,6 @@ class MailboxStream(ByteStream):
         self._busy = False
         self._talked_at = anyio.current_time()
         self._put_at = anyio.current_time()
-        traffic = carrier.traffic
-        self._before = (traffic.reads, traffic.writes)
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
         while not self._arrived:
@@ -85,7 +83,7 @@ class MailboxStream(ByteStream):
         self._tell()
         with anyio.move_on_after(CLOSE_S), suppress(CarrierError):
             if not self._is_over and self._problem is None:
-                await self._put(Frame(closes=True, reads=self._reads, writes=self._writes))
+                await self._put(b"", closes=True)
 
     async def serve(self) -> None:
         """Carry frames in both directions until the session ends. Never raises; `receive` says why it ended."""
@@ -134,17 +132,19 @@ class MailboxStream(ByteStream):
             if self._outgoing and self._sender.has_room:
                 data = self._outgoing.popleft()
                 self._tell()
-                await self._put(Frame(data, reads=self._reads, writes=self._writes))
+                await self._put(data)
                 self._talk()
                 continue
             if now - self._put_at >= KEEP_S:
-                await self._put(Frame(reads=self._reads, writes=self._writes))
+                await self._put(b"")
             wait_s = self._carrier.pace.quick_s if self._outgoing else 1.0
             with anyio.move_on_after(wait_s):
                 await self._changed.wait()
 
-    async def _put(self, frame: Frame) -> None:
+    async def _put(self, data: bytes, *, closes: bool = False) -> None:
         self._put_at = anyio.current_time()
+        reads, writes = self._carrier.traffic.unreported()
+        frame = Frame(data, closes=closes, reads=reads, writes=writes)
         number, sealed = self._sender.seal(frame, self._put_at)
         await self._insist(lambda: self._carrier.put(names.frame(self._out, number), sealed))
 
@@ -160,18 +160,10 @@ class MailboxStream(ByteStream):
         told = self._receiver.ack(anyio.current_time())
         if told is not None:
             await self._insist(lambda: self._carrier.put(names.ack(self._in), told))
-            self._receiver.acked()
+            self._receiver.acked(anyio.current_time())
 
     async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:
         return await insist(call, OUTAGE_S)
-
-    @property
-    def _reads(self) -> int:
-        return self._carrier.traffic.reads - self._before[0]
-
-    @property
-    def _writes(self) -> int:
-        return self._carrier.traffic.writes - self._before[1]
 
     def _ended(self) -> bool:
         return self._is_over or self._is_closed or self._problem is not None
@@ -190,6 +182,7 @@ class MailboxStream(ByteStream):
 async def insist(call: Callable[[], Awaitable[T]], limit_s: float) -> T:
     """Call until the carrier works. Raises CarrierError after `limit_s` of failures, BoxClosed at once."""
     deadline = anyio.current_time() + limit_s
+    pause_s, longest_s = RETRY_S
     while True:
         try:
             return await call()
@@ -198,7 +191,8 @@ async def insist(call: Callable[[], Awaitable[T]], limit_s: float) -> T:
         except CarrierError:
             if anyio.current_time() > deadline:
                 raise
-            await anyio.sleep(RETRY_S)
+            await anyio.sleep(pause_s)
+            pause_s = min(2 * pause_s, longest_s)
 
 
 @asynccontextmanager
@@ -219,7 +213,8 @@ async def open_session(
     """
     offer = Offer(controller, pilot, generation, purpose)
     try:
-        session = await insist(lambda: _put_offer(carrier, offer), limit_s)
+        tried: list[int] = []
+        session = await insist(lambda: _put_offer(carrier, offer, tried), limit_s)
         keys = await _reply(carrier, offer, session, limit_s)
     except (CarrierError, BadSignature) as error:
         raise HostUnreachable(f"its box: {error}") from error
@@ -234,18 +229,18 @@ async def open_session(
             group.cancel_scope.cancel()
 
 
-async def _put_offer(carrier: Carrier, offer: Offer) -> int:
-    """Take the next number of a session."""
+async def _put_offer(carrier: Carrier, offer: Offer, tried: list[int]) -> int:
+    """Take the next number of a session. Numbers in `tried` may have been taken by us although the carrier reported a failure."""
     while True:
+        for session in tried:
+            if await carrier.get(names.opened(session)) == offer.document(session):
+                return session
         found = await carrier.list(names.OPEN)
         session = max((names.session_of(name) for name, _ in found), default=0) + 1
-        document = offer.document(session)
-        try:
-            await carrier.put(names.opened(session), document, new=True)
-        except FileExistsError:  # by another controller; or by us, and we were told of a failure
-            if await carrier.get(names.opened(session)) != document:
-                continue
-        return session
+        tried.append(session)
+        with suppress(FileExistsError):  # another controller has it
+            await carrier.put(names.opened(session), offer.document(session), new=True)
+            return session
 
 
 async def _reply(carrier: Carrier, offer: Offer, session: int, limit_s: float) -> SessionKeys:
