@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import anyio
 from msgspec.structs import replace
@@ -55,6 +56,9 @@ async def until(condition: Callable[[], object], what: str, told: Callable[[], o
         while not condition():  # noqa: ASYNC110 - conditions are of all kinds
             await anyio.sleep(0.005)
     assert not scope.cancelled_caught, f"waited for {what} {told()}"
+
+
+P = TypeVar("P", bound="Play")
 
 
 class Watched:
@@ -150,7 +154,7 @@ def end_all(backend: FakeBackend) -> None:
 
 
 @asynccontextmanager
-async def played(play: Play, settings: EngineSettings = PATIENT) -> AsyncIterator[Play]:
+async def played(play: P, settings: EngineSettings = PATIENT) -> AsyncIterator[P]:
     play.settings = settings
     async with anyio.create_task_group() as group:
         group.start_soon(play.drive)

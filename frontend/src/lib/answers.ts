@@ -778,6 +778,7 @@ export interface PoolFacts {
   usd_per_hour: number | null;
   kept_usd_per_day: number | null;
   hosts: HostRow[];
+  tiers: TierRow[] | null;
 }
 
 export interface PoolList {
@@ -1243,6 +1244,25 @@ export interface TaskResult {
 }
 
 export type TaskState = "cancelled" | "done" | "failed" | "held" | "queued" | "running";
+
+/** A pool that is a tier of another one. */
+export interface TierRow {
+  tier: string;
+  backend: string;
+  state: string;
+  why: string;
+  since: number;
+  retry_at: number | null;
+  capacity: number;
+  ready: number;
+  busy: number;
+  wanted: number;
+  usd_per_hour: number | null;
+  cost_usd: number | null;
+  starts: number;
+  start_rate: number | null;
+  ready_s: number | null;
+}
 
 /** What a run's tasks need of another machine than this one, besides the runner; brought and proved there. */
 export interface Tools {

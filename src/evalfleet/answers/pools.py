@@ -55,6 +55,26 @@ class HostRow(Answer, frozen=True, kw_only=True):
     guests: list[GuestRow] | None = None  # where it was asked, reached, and has some
 
 
+class TierRow(Answer, frozen=True, kw_only=True):
+    """A pool that is a tier of another one."""
+
+    tier: str  # its name
+    backend: str
+    state: str  # of its breaker: closed (it may get work), open (it gets none), half_open (it is tried with one worker)
+    why: str  # it is used or not
+    since: float  # when its breaker was last moved
+    retry_at: float | None  # when a tier whose breaker is open is tried again
+    capacity: int  # workers that it may have
+    ready: int  # workers on machines that are ready
+    busy: int  # attempts of all runs
+    wanted: int  # workers that runs on the whole pool want of it
+    usd_per_hour: float | None  # of a worker; null: not known
+    cost_usd: float | None  # of its machines since it is a tier; null: they are not rented
+    starts: int  # of its newest machines, how many are known to have become ready or failed
+    start_rate: float | None  # share of those that became ready
+    ready_s: float | None  # how long that took, at the median
+
+
 class PoolRow(Answer, frozen=True, kw_only=True):
     """A pool. Of one whose machines are not rented, all from `reason` to `kept_usd_per_day` is null."""
 
@@ -82,6 +102,7 @@ class PoolCount(PoolRow, frozen=True, kw_only=True):
 
 class PoolFacts(PoolRow, frozen=True, kw_only=True):
     hosts: list[HostRow]
+    tiers: list[TierRow] | None = None  # of a pool that consists of other pools; the most preferred first
 
 
 class PoolList(Answer, frozen=True, kw_only=True):

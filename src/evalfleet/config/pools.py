@@ -19,6 +19,7 @@ CLOUD_OPTIONS = (
     *("workers", "size", "regions", "spot", "image", "disk_gb", "slots", "max_hours", "budget_usd", "min", "max"),
     *("idle", "idle_action", "name_prefix", "setup", "benchmark", "deadline"),
 )
+TIER_OPTIONS = ("tiers", "prefer", "budget_usd", "start_timeout", "cool_down")
 
 
 class PoolOptions(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -45,6 +46,11 @@ class PoolOptions(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     setup: str | None = None  # path of a shell script; over HTTP what it says
     benchmark: str | None = None
     deadline: dict[str, str] | None = None  # readiness check -> duration
+    # Other pools
+    tiers: Names | None = None
+    prefer: Literal["order", "cheapest"] | None = None
+    start_timeout: str | float | None = None  # a duration
+    cool_down: str | float | None = None  # a duration
     # Of backends that other packages bring
     options: dict[str, Any] | None = None
 
@@ -55,11 +61,12 @@ def given(options: PoolOptions) -> dict[str, Any]:
     Raises InputError.
     """
     found = {name: value for name in PoolOptions.__struct_fields__ if (value := getattr(options, name)) is not None}
-    for name in ("size", "regions"):
+    for name in ("size", "regions", "tiers"):
         if name in found:
             found[name] = _names(name, found[name])
-    if "idle" in found:
-        found["idle"] = seconds("idle", found["idle"])
+    for name in ("idle", "start_timeout", "cool_down"):
+        if name in found:
+            found[name] = seconds(name, found[name])
     if "deadline" in found:
         found["deadline"] = {check: seconds(f"deadline {check}", text) for check, text in found["deadline"].items()}
     return found

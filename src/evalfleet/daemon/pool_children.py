@@ -16,6 +16,7 @@ from evalfleet.daemon.supervisor import Child, Next
 from evalfleet.model import DesiredState, Pool
 from evalfleet.pools.kinds.registry import creates_machines
 from evalfleet.pools.settings import is_settled
+from evalfleet.pools.spending import spending_limit
 from evalfleet.store.reader import StoreReader
 
 _GRACE_S = 3.0  # left to the command that has just written a request, before we take it for dead
@@ -85,6 +86,7 @@ def standings(store: StoreReader) -> dict[str, PoolStanding]:
             return {}
         live = store.runs.page(limit=1000, states=["queued", "running", "paused"])
         used = {row["run"].policy.pool for row in live}
+        used |= {tier.name for pool in used if pool for tier in store.tiers.of_pool(pool)}
         return {
             pool.name: PoolStanding(
                 owned=store.pools.owner(pool.name) is not None,
@@ -97,7 +99,7 @@ def standings(store: StoreReader) -> dict[str, PoolStanding]:
 
 def _is_overspent(store: StoreReader, pool: Pool) -> bool:
     """Whether machines must be stopped because the pool's budget is spent."""
-    limit: float | None = pool.settings.get("budget_usd")
-    if limit is None or not any(host.desired is DesiredState.RUNNING for host in store.hosts.of_pool(pool.name)):
+    if not any(host.desired is DesiredState.RUNNING for host in store.hosts.of_pool(pool.name)):
         return False
-    return total_usd(store.hosts.of_pool(pool.name, gone=True), store.now()) >= limit
+    limit = spending_limit(store, pool).usd
+    return limit is not None and total_usd(store.hosts.of_pool(pool.name, gone=True), store.now()) >= limit

@@ -32,7 +32,7 @@ from evalfleet.engine.run_breaker import RunBreaker
 from evalfleet.engine.settings import EngineSettings
 from evalfleet.errors import MissingSecret
 from evalfleet.hosts.base import AttemptEvent, HostInfo, Launch
-from evalfleet.model import JsonObject, PauseCause, Request, Run, RunState, TaskState, Verb
+from evalfleet.model import Attempt, Blame, JsonObject, Kind, PauseCause, Request, Run, RunState, TaskState, Verb
 from evalfleet.store.store import Store
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class Dispatcher:
         self._paused: JsonObject | None = None  # why no more work is admitted, if so
         self._unreachable = False
         self._refused = False  # a task did not fit into the budget at the last look
+        self._moves = 0
         self._served: set[str] = set()  # hosts that could get work at the last step
         self._budget = RunBudget(run)
         self._progress = ProgressBuffer(store, run)
@@ -117,6 +118,7 @@ class Dispatcher:
         *,
         draining: frozenset[str] = frozenset(),
         collecting: bool = False,
+        moves: int = 0,
     ) -> Orders:
         """Take in what was seen, admit what may run, and find out whether the run is over.
 
@@ -125,8 +127,12 @@ class Dispatcher:
         Args:
             hosts: those that are reached now.
             draining: those that the fleet wants no new work for.
+            moves: see `FollowsHealth.moves`.
         """
         orders = Orders()
+        if moves != self._moves:
+            self._moves = moves
+            self._breaker.moved_on()
         met, reached = hosts, self._meet(hosts, draining)
         observations = self._canaries.take(observations, orders)
         if self._shared_slots.moved(hosts):
@@ -167,6 +173,7 @@ class Dispatcher:
             self._admission.look_again()
         if not (collecting or orders.collect) or self._unreachable:
             self._settle(orders, reached)
+        orders.absent = self._canaries.absent()
         orders.proving = frozenset(self._canaries.in_flight.values())
         orders.wait_s = self._wait_s(hosts)
         return orders
@@ -237,6 +244,7 @@ class Dispatcher:
         finished = self._ends.finish(live, seen, self.mode, orders)
         if finished:
             self._canaries.judge_trial(finished.attempt, finished.attempt.failure)
+            orders.ended += _told(finished.attempt)
         if finished and finished.task.state is TaskState.QUEUED:
             self._admission.look_again(finished.task.not_before)
 
@@ -393,7 +401,7 @@ class Dispatcher:
             return
         if self._paused is None and self._breaker.exhausted:
             self.pause(PauseCause.BREAKER, self._breaker.message())
-        if hopeless := self._canaries.message:
+        if (hopeless := self._canaries.message) and not self.hosts.expects:
             self.pause(PauseCause.QUARANTINE, hopeless)
         waiting = self._store.tasks.counts(self.run.id)[TaskState.QUEUED]
         if waiting == 0 and self._store.runs.complete(self.run) is not None:
@@ -423,6 +431,15 @@ class Dispatcher:
             if self._breaker.is_slow and self.live:
                 moments.append(now + _SLOW_S)
         return max(0.0, min(moments) - now)
+
+
+def _told(attempt: Attempt) -> list[tuple[str, str | None]]:
+    """What the end of an attempt says of the pool that its host is of, if anything. A service of others is not the pool's."""
+    failed = attempt.failure
+    if failed is None or failed.blame is Blame.TASK:
+        return [(attempt.host, None)]
+    is_own = failed.kind not in (Kind.SERVICE_FAILED, Kind.SERVICE_REFUSED)
+    return [(attempt.host, failed.evidence)] if is_own and failed.blame in (Blame.POOL, Blame.BACKEND) else []
 
 
 def _trials(store: Store, run: Run) -> TrialFeed:

@@ -65,6 +65,9 @@ class Orders(Struct):
     forget: list[str] = field(default_factory=list[str])  # on any host that has them
     blamed: dict[str, str] = field(default_factory=dict[str, str])  # hosts that were quarantined, and why
     given_up: dict[str, str] = field(default_factory=dict[str, str])  # hosts that the run cannot use, and why
+    # For fleets that follow the health of their hosts: those that get no new work, and why; and how attempts ended.
+    absent: dict[str, str | None] = field(default_factory=dict[str, str | None])
+    ended: list[tuple[str, str | None]] = field(default_factory=list[tuple[str, str | None]])
     proving: frozenset[str] = frozenset()  # hosts that have a canary
     want: int = 0  # workers that the run could use
     slots: dict[str, int] = field(default_factory=dict[str, int])  # the same, on each host that counts them

@@ -121,6 +121,12 @@ class RunBreaker:
         else:
             self._move(Breaker(limits=self._limits, marks=marks))
 
+    def moved_on(self) -> None:
+        """Work goes to another pool now: one that is open probes that at once."""
+        if self._breaker.state is not BreakerState.CLOSED:
+            self.probed = ()
+            self._move(self._breaker.rearmed(self._store.now()))
+
     def _move(self, breaker: Breaker) -> None:
         before, self._breaker = self._breaker.state, breaker
         if breaker.state is BreakerState.CLOSED:

@@ -32,7 +32,7 @@ from evalfleet.engine.orders import Mode, Orders
 from evalfleet.engine.placement.workers import WorkerTable
 from evalfleet.engine.settings import EngineSettings
 from evalfleet.errors import BackendError, Owned, StoreUnwritable
-from evalfleet.hosts.base import Backend, Fleet, Inbox
+from evalfleet.hosts.base import Backend, Fleet, FollowsHealth, Inbox
 from evalfleet.layout import Home
 from evalfleet.model import Run, Verb
 from evalfleet.store.home.identity import facts_of
@@ -91,6 +91,7 @@ class Supervisor:
         hosts = [(backend.name, backend.slots) for backend in backends]
         workers = WorkerTable(run.policy.workers, hosts, is_remote=is_remote)
         self._dispatcher = Dispatcher(store, run, settings, secrets, rng or random.Random(), workers)
+        self._dispatcher.hosts.expect(isinstance(fleet, FollowsHealth) and fleet.expects_hosts())
         for backend in backends:
             self._dispatcher.hosts.prove(backend.name, backend.canary)
         record = partial(FileCollector, store, self._thread, home, run, secrets, self._inbox.poke)
@@ -146,6 +147,7 @@ class Supervisor:
                 self._inbox.take(),
                 self._sessions.reached,
                 draining=self._sessions.draining,
+                moves=self._fleet.moves() if isinstance(self._fleet, FollowsHealth) else 0,
                 collecting=self._sessions.is_collecting,
             )
             self._sessions.hand_out(orders)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
-from typing import Literal, Protocol, cast
+from typing import Literal, Protocol, cast, runtime_checkable
 
 import anyio
 from msgspec import Struct, field
@@ -354,6 +354,28 @@ class Fleet(Protocol):
 
     def give_up(self, hosts: Mapping[str, str]) -> None:
         """No host can be used by the run now, and why: they do not answer, or failed every canary."""
+        ...
+
+
+@runtime_checkable
+class FollowsHealth(Protocol):
+    """What a fleet may have besides: it consists of several pools, and moves work between them by how their hosts do."""
+
+    def absent(self, hosts: Mapping[str, str | None]) -> None:
+        """The hosts that can get no new work now, and why: not reached, given up, quarantined. None: by no fault of theirs, such as
+        a first check that is not over, or a preemption notice."""
+        ...
+
+    def ended(self, host: str, fault: str | None) -> None:
+        """An attempt ended there. `fault`: what went wrong, where the pool or backend is blamed; None: the host did its work."""
+        ...
+
+    def expects_hosts(self) -> bool:
+        """Whether hosts may come: a run without one waits, and does not pause."""
+        ...
+
+    def moves(self) -> int:
+        """How often the pool that gets new work was another. What failed before a move says nothing of what follows."""
         ...
 
 

@@ -18,6 +18,8 @@ from evalfleet.model.pools import Pool as Pool
 from evalfleet.model.pools import PoolHost as PoolHost
 from evalfleet.model.pools import PoolState as PoolState
 from evalfleet.model.pools import RunDemand as RunDemand
+from evalfleet.model.pools import StoredTier as StoredTier
+from evalfleet.model.pools import TierDemand as TierDemand
 
 JsonObject = dict[str, Any]
 PYTHON = "{python}"  # as a task's program: the Python that has what the run's tasks need, on whatever host they start

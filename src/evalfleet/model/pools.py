@@ -99,3 +99,25 @@ class RunDemand(Struct, frozen=True, kw_only=True):
             return self.live
         free = max(0, self.workers - self.live)
         return self.live + (free if self.open else min(free, self.queued))
+
+
+class StoredTier(Struct, frozen=True, kw_only=True):
+    """A pool's place among the pools that another one consists of."""
+
+    pool: str
+    name: str  # of the pool that is the tier
+    place: int
+    breaker: JsonObject
+    base_usd: float  # what its machines had cost before they served this pool
+    usd_per_hour: float | None  # of a worker; None: not known
+
+
+class TierDemand(Struct, frozen=True, kw_only=True):
+    """What a run that goes on could use of a tier, and why."""
+
+    tier: str
+    run_id: str
+    wanted: int
+    why: str
+    live: int  # attempts on machines that were created for it
+    driven: bool  # by a controller that lives

@@ -20,7 +20,7 @@ from evalfleet.config.pools import PoolOptions, given, merged, script
 from evalfleet.errors import InputError, NotFound, WrongState
 from evalfleet.model import DesiredState, HostState, JsonObject, Pool, PoolHost
 from evalfleet.pools.kinds import registry
-from evalfleet.pools.kinds.base import KeepsFolders, PoolKind
+from evalfleet.pools.kinds.base import HasMembers, KeepsFolders, PoolKind
 from evalfleet.pools.kinds.cloud import require_limits
 from evalfleet.pools.settings import PoolSettings, in_present_words, settings_of
 from evalfleet.report.pools import pool_facts
@@ -31,6 +31,7 @@ from evalfleet.store.store import Store
 from evalfleet.validation import explain, sentence, suggestion
 
 Leave = Callable[[], Awaitable[dict[str, str]]]
+_IMPLIED = {"hosts": "ssh", "tiers": "tiers"}  # options that say which backend is meant
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
 
 
@@ -59,7 +60,7 @@ def _backend(name: str) -> BackendRow:
 def kind_of_new(
     settings: config.Settings, name: str, backend: str | None, options: PoolOptions | Mapping[str, object]
 ) -> PoolKind:
-    """The kind of a pool that is to be created: as given, else as in evalfleet.toml, else ssh where hosts are given.
+    """The kind of a pool that is to be created: as given, else as in evalfleet.toml, else by its hosts or tiers.
 
     Raises InputError.
     """
@@ -67,8 +68,10 @@ def kind_of_new(
         raise InputError(
             f"{name!r} cannot name a pool; use small letters, digits, '-', '_' and '.', at most 64 of them"
         )
-    hosts = options.hosts if isinstance(options, PoolOptions) else options.get("hosts")
-    found = backend or settings.pools.get(name, {}).get("backend") or (None if hosts is None else "ssh")
+    told = options if isinstance(options, Mapping) else msgspec.structs.asdict(options)
+    written = settings.pools.get(name, {})
+    implied = next((kind for word, kind in _IMPLIED.items() if told.get(word) or written.get(word)), None)
+    found = backend or written.get("backend") or implied
     if found is None:
         kinds = " or ".join(registry.names())
         raise InputError(f"backend: is missing; say {kinds}, or write [pool.{name}] in evalfleet.toml")
@@ -92,7 +95,7 @@ def create(
     Args:
         options: of `PoolOptions`, by their names.
         backend: see `kind_of_new`.
-        replace: give a pool of machines that exist other ones.
+        replace: give a pool of machines that exist, or of tiers, other ones.
         texts: `hosts` and `setup` are what the files say, not their paths.
 
     Raises InputError, NotFound; WrongState where there is another pool of that name.
@@ -102,6 +105,8 @@ def create(
         if not kind.creates_machines:
             pool = (store.pools.replace if replace else store.pools.create)(name, kind.name, kept)
             _refuse_shared_hosts(store, pool)
+            if isinstance(kind, HasMembers):
+                kind.join(store, pool)
             _note(store, name, by, "replace" if replace else "create", {"hosts": len(kind.hosts(pool, ()))})
             return pool
         try:
@@ -168,8 +173,13 @@ def scale(store: Store, pool: Pool, changes: Mapping[str, Any], *, by: str | Non
         changes: of `workers`, `min`, `max`, `idle` (seconds), `budget_usd`; None where nothing is to change.
         force: do not wait for work that is on machines that are too many.
     """
-    registry.cloud_of(pool)
     given = {name: value for name, value in changes.items() if value is not None}
+    if given.keys() == {"budget_usd"} and isinstance(registry.kind_of(pool), HasMembers):
+        with store.batch():
+            _note(store, pool.name, by, "scale", given)
+            store.pools.amend(pool.name, {**pool.settings, **given})
+        return Order(pool=pool.name)
+    registry.cloud_of(pool)
     new = msgspec.structs.replace(settings_of(pool), **given)
     if "min" in given or "max" in given:
         new = msgspec.structs.replace(new, workers=given.get("workers") or new.limit, stopped_at=None)

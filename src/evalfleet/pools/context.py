@@ -21,6 +21,7 @@ from evalfleet.pools.cloud.records import LABEL_OWNER, Offering
 from evalfleet.pools.machine.keys import login_key
 from evalfleet.pools.record import PoolRecord
 from evalfleet.pools.settings import settings_of
+from evalfleet.pools.spending import spending_limit
 from evalfleet.store.home.facts import Identity, identified
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class PoolContext:
         """Read the pool again, whose settings people change. Raises NotOwned."""
         self._pool = await self.record.pool()
         self.wanted = settings_of(self._pool)
+        self.limit = await self.record.call(spending_limit, self.record.store, self._pool)
         return self._pool
 
     def offers(self, wanted_size: str = "") -> tuple[Offering, ...]:
@@ -117,13 +119,13 @@ class PoolContext:
         """After how long a machine stops without a controller: `max_hours`, or before that when the pool's
         budget would be spent by the machines that it has now."""
         length_s = min(self.wanted.max_hours * HOUR_S, SCHEDULE_S)
-        if self.wanted.budget_usd is None:
+        if self.limit.usd is None:
             return length_s
         rows = await self.record.hosts(gone=True)
         now = await self.record.now()
         there = [row for row in rows if row.gone_at is None and row.desired is DesiredState.RUNNING]
-        usd_per_hour = sum(row.usd_per_hour + row.kept_usd_per_hour for row in there)
-        left = self.wanted.budget_usd - total_usd(rows, now)
+        usd_per_hour = sum(row.usd_per_hour + row.kept_usd_per_hour for row in there) + self.limit.others_usd_per_hour
+        left = self.limit.usd - total_usd(rows, now)
         # A schedule has whole minutes: it must not come before the money is spent.
         paid_s = left / usd_per_hour * HOUR_S + 60.0 if usd_per_hour > 0 else length_s
         return max(min(length_s, paid_s), min(LEAST_LEFT_S, length_s))

@@ -143,12 +143,12 @@ class PoolController:
                     await self._context.purchases.pause("cloud", str(error))
                 await self._nap(pause_s)
 
-    async def retry_quarantined(self) -> None:
-        """Let machines in quarantine prove themselves again."""
+    async def retry_quarantined(self, most: int | None = None) -> None:
+        """Let machines in quarantine prove themselves again, `most` of them or all."""
         context = self._context
-        for host in await context.record.hosts():
-            if host.state is HostState.QUARANTINED:
-                await MachineController(context, host).move(state=HostState.PREPARING, reason=None)
+        waiting = [host for host in await context.record.hosts() if host.state is HostState.QUARANTINED]
+        for host in waiting[:most]:
+            await MachineController(context, host).move(state=HostState.PREPARING, reason=None)
 
     async def quarantine(self, name: str, reason: str) -> None:
         """Give a machine that was ready, and is unwell now, no more work."""

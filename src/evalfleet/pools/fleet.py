@@ -82,6 +82,7 @@ class PoolFleet:
         self._unwell: dict[str, str] = {}
         self._given_up: dict[str, str] = {}
         self._blamed: list[tuple[str, str]] = []
+        self._retries = 0  # machines in quarantine that shall prove themselves again
 
     # What the engine asks
 
@@ -147,6 +148,10 @@ class PoolFleet:
         if hosts != self._given_up:
             self._given_up = dict(hosts)
             self._pass_on()
+
+    def retry_quarantined(self, most: int | None) -> None:
+        """Let machines in quarantine prove themselves again, as far as this process keeps the pool; None: all of them."""
+        self._retries = len(self._rows) if most is None else most
 
     async def part(self, *, over: bool) -> None:
         """A pool that was made for the run goes with it, when that is over. Any other stays, also that of a run that is
@@ -251,6 +256,9 @@ class PoolFleet:
             for host, reason in unwell.items():
                 if self._controller is not None:  # else whoever keeps the pool finds out by itself
                     await self._controller.quarantine(host, reason)
+            if self._retries and self._controller is not None:
+                await self._controller.retry_quarantined(self._retries)
+                self._retries = 0
             blamed, self._blamed = self._blamed, []
             for host, reason in blamed:
                 data = {"host": host, "reason": reason}

@@ -171,7 +171,7 @@ class PoolSize:
 
     async def is_spent(self, pool: Pool, hosts: list[PoolHost]) -> bool:
         """At its budget the pool takes no new work; what runs ends, and then the machines are stopped."""
-        limit = self._context.wanted.budget_usd
+        limit = self._context.limit.usd
         everything = await self._context.record.hosts(gone=True)
         spent = total_usd(everything, await self._context.record.now())
         was = pool.reason is not None and pool.reason.get("cause") == "budget"
@@ -180,8 +180,10 @@ class PoolSize:
                 await self.resume()
             return False
         if not was:
-            more = f"`evalfleet pool scale {self._name} --budget USD` allows more"
-            await self._context.purchases.pause("budget", f"spent ${spent:.2f} of ${limit:.2f}; {more}")
+            whose = self._context.limit.pool
+            more = f"`evalfleet pool scale {whose} --budget USD` allows more"
+            of = "" if whose == self._name else f", all that the budget of pool {whose} leaves it"
+            await self._context.purchases.pause("budget", f"spent ${spent:.2f} of ${limit:.2f}{of}; {more}")
         running = [host.name for host in hosts if host.desired is DesiredState.RUNNING]
         self._asleep = {*(self._asleep or ()), *running}
         await self._set_desired(running, DesiredState.STOPPED, "the budget is spent")

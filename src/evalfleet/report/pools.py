@@ -11,8 +11,10 @@ from evalfleet.answers.pools import HostRow, PoolCount, PoolFacts, Quota
 from evalfleet.core.hosts.lifecycle import cost_usd, metered, total_usd
 from evalfleet.model import HostState, Pool, PoolHost
 from evalfleet.pools.kinds import registry
+from evalfleet.pools.kinds.base import HasMembers
 from evalfleet.pools.machine.facts import facts_of
 from evalfleet.report.summary import reason_of
+from evalfleet.report.tiers import tier_rows
 from evalfleet.store.pools.pools import QUOTA_SEEN
 from evalfleet.store.pools.queries import pool_subject
 from evalfleet.store.reader import StoreReader
@@ -46,12 +48,26 @@ def pool_facts(reader: StoreReader, pool: Pool, speed: float = 1.0) -> PoolFacts
         created_at=pool.created_at,
         hosts=hosts,
     )
+    if isinstance(kind, HasMembers):
+        return _tiered(facts, reader, pool)
     return _rented(facts, reader, pool, rows, speed) if kind.creates_machines else facts
 
 
 def pool_count(facts: PoolFacts) -> PoolCount:
     """The pool as a list shows it."""
     return PoolCount.copy_of(facts, hosts=len(facts.hosts))
+
+
+def _tiered(facts: PoolFacts, reader: StoreReader, pool: Pool) -> PoolFacts:
+    """Adds the tiers, and what their machines cost together."""
+    tiers = tier_rows(reader, pool)
+    return replace(
+        facts,
+        tiers=tiers,
+        workers=sum(row.capacity for row in tiers),
+        budget_usd=pool.settings.get("budget_usd"),
+        cost_usd=sum(row.cost_usd or 0.0 for row in tiers),
+    )
 
 
 def _rented(facts: PoolFacts, reader: StoreReader, pool: Pool, rows: Sequence[PoolHost], speed: float) -> PoolFacts:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from evalfleet.store.gpus.queries import GpuQueries
     from evalfleet.store.loads import LoadQueries
     from evalfleet.store.plans import PlanQueries
+    from evalfleet.store.pools.tiers import TierQueries
     from evalfleet.store.tokens import TokenQueries
 
 
@@ -96,6 +97,12 @@ class StoreReader:
         from evalfleet.store.gpus.queries import GpuQueries
 
         return GpuQueries(self.database)
+
+    @cached_property
+    def tiers(self) -> TierQueries:
+        from evalfleet.store.pools.tiers import TierQueries
+
+        return TierQueries(self.database)
 
     @cached_property
     def loads(self) -> LoadQueries:

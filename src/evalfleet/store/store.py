@@ -22,6 +22,7 @@ from evalfleet.store.loads import Loads
 from evalfleet.store.plans import Plans
 from evalfleet.store.pools.hosts import Hosts
 from evalfleet.store.pools.pools import Pools
+from evalfleet.store.pools.tiers import Tiers
 from evalfleet.store.reader import StoreReader
 from evalfleet.store.runs.requests import Requests
 from evalfleet.store.runs.runs import Runs
@@ -67,6 +68,10 @@ class Store(StoreReader):
     @cached_property
     def pools(self) -> Pools:
         return Pools(self.database, self.events, self.hosts)
+
+    @cached_property
+    def tiers(self) -> Tiers:
+        return Tiers(self.database, self.events)
 
     @cached_property
     def loads(self) -> Loads:

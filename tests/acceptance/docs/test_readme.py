@@ -172,6 +172,7 @@ def test_every_command_of_the_page_works(checkout: Fleet, page: Path):
         "run-waa": ["154 tasks in 12 domains"],
         "run-miniwob": ["130 tasks in 50 domains", "login-user_0  score 1"],
         "write-an-agent": ["click-link_0  score 1"],
+        "run-on-tiers": ["tier safe is used as well", "tier.spilled", "both is deleted", '"leaks": []'],
         "try-azure-on-a-laptop": ["125 more Standard_D8ds_v5", "0.090", "D8ds_v5 eastus spot", '"leaks": []'],
     }
     assert [words for words in wanted.get(page.stem, []) if words not in said] == []

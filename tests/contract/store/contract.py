@@ -26,6 +26,7 @@ from tests.contract.store.pools import PoolContract
 from tests.contract.store.queries import ReadingContract
 from tests.contract.store.requests import SteeringContract
 from tests.contract.store.runs import RunContract
+from tests.contract.store.tiers import TierContract
 
 from evalfleet.testing.database_contract import DatabaseContract
 
@@ -44,5 +45,6 @@ class StoreContract(
     DaemonContract,
     LoadContract,
     PlanContract,
+    TierContract,
 ):
     """All promises of `evalfleet.store.store.Store` that one store can show."""

@@ -133,6 +133,7 @@ DIAGRAMS = {
     "Desired state of a host": (transitions.DESIRED_EDGES, model.DesiredState),
     "Pool": (transitions.POOL_EDGES, model.PoolState),
     "Breaker": (transitions.BREAKER_EDGES, model.BreakerState),
+    "Breaker of a tier": (transitions.BREAKER_EDGES, model.BreakerState),
     "Attempt on its host": (attempt_states.EDGES, attempt_states.STATES),
     "Worker": (transitions.WORKER_EDGES, model.WorkerState),
     "GPU request": (transitions.GPU_EDGES, model.GpuRequestState),
@@ -173,7 +174,9 @@ def test_failures_are_those_of_the_rules():
 
 # Events
 
-_EVENT = re.compile(r"(?:run|task|attempt|lease|worker|gpu|host|pool|breaker|backend|budget|alert|reap|home)\.[a-z_]+")
+_EVENT = re.compile(
+    r"(?:run|task|attempt|lease|worker|gpu|host|pool|breaker|backend|budget|alert|reap|home|tier)\.[a-z_]+"
+)
 
 
 _ATTRIBUTES = {"host.name"}  # of OpenTelemetry

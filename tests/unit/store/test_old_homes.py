@@ -37,6 +37,7 @@ FROZEN = {
     "0017_done.sql": "1db371d909c581e6",
     "0018_plain_words.sql": "feaae7d8bc2a79b4",
     "0019_plans.sql": "712228ae350977d1",
+    "0020_tiers.sql": "d31371a53f9c50ac",
 }
 
 

@@ -26,6 +26,7 @@ class PoolFacts(Struct, frozen=True, kw_only=True):
     cost_usd: float = 0.0  # since the pool was made
     budget_usd: float | None = None
     reason: str | None = None  # why it makes no more machines
+    failed_tiers: tuple[tuple[str, str], ...] = ()  # tiers that get no work, and why
     unready: tuple[tuple[str, str], ...] = ()  # machines that failed a readiness check, and which
     pulling: tuple[tuple[str, float], ...] = ()  # machines that pull an image, and since when
 
@@ -63,6 +64,9 @@ def _stuck(facts: PoolFacts, limits: AlertSettings) -> Iterator[Condition]:
     if facts.reason is not None:
         text = f"pool {facts.name} has stopped creating machines: {facts.reason}"
         yield Condition(rule="breaker", message=text)
+    for tier, why in facts.failed_tiers:
+        text = f"tier {tier} of pool {facts.name} has failed, and its work goes to the other tiers: {why}"
+        yield Condition(rule="tier", subject=tier, message=text)
     for host, why in facts.unready:
         text = f"machine {host} of pool {facts.name} did not become ready: {why}"
         yield Condition(rule="not_started", subject=host, message=text, host=host)

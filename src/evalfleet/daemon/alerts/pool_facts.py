@@ -8,9 +8,11 @@ from msgspec import Struct, field
 
 from evalfleet.core.alerts.host_checks import HostFacts, PoolFacts, Reaped
 from evalfleet.core.hosts.lifecycle import total_usd
+from evalfleet.core.tiers import TierBreaker
 from evalfleet.daemon.alerts.run_facts import pulling
-from evalfleet.model import DesiredState, Event, HostState, Pool, PoolHost
+from evalfleet.model import BreakerState, DesiredState, Event, HostState, Pool, PoolHost
 from evalfleet.pools.kinds import registry
+from evalfleet.pools.spending import tiers_usd
 from evalfleet.store.reader import StoreReader
 
 _MARGIN_S = 30.0
@@ -57,12 +59,23 @@ def pool_facts(store: StoreReader, pool: Pool, idleness: Idleness, speed: float)
         name=pool.name,
         idle_s=now - max(since, made_at),
         usd_per_hour=price,
-        cost_usd=total_usd(store.hosts.of_pool(pool.name, gone=True), now) if budget_usd else 0.0,
+        cost_usd=_cost_usd(store, pool, now) if budget_usd else 0.0,
         budget_usd=budget_usd,
         reason=str(pool.reason.get("message")) if pool.reason else None,
+        failed_tiers=_failed_tiers(store, pool),
         unready=tuple((row.name, row.reason or "") for row in rows if _is_unready(row)),
         pulling=pulling(store.events.workers(f"pool:{pool.name}")) if rows else (),
     )
+
+
+def _cost_usd(store: StoreReader, pool: Pool, now: float) -> float:
+    own = total_usd(store.hosts.of_pool(pool.name, gone=True), now)
+    return own + tiers_usd(store, pool.name)
+
+
+def _failed_tiers(store: StoreReader, pool: Pool) -> tuple[tuple[str, str], ...]:
+    tiers = ((one.name, TierBreaker.from_json(one.breaker)) for one in store.tiers.of_pool(pool.name))
+    return tuple((name, one.reason or "") for name, one in tiers if one.state is not BreakerState.CLOSED)
 
 
 def _is_unready(row: PoolHost) -> bool:

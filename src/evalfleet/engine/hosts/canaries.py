@@ -188,6 +188,20 @@ class Canaries:
                 found[host] = f"run {self._run.id} has given it up: {self._hosts[host].reason}"
         return found
 
+    def absent(self) -> dict[str, str | None]:
+        """Hosts that get no new work, and why; None: by no fault of theirs."""
+        found: dict[str, str | None] = {}
+        for host in self._workers.hosts:
+            absences = self._workers.absences(host)
+            if Absence.LOST in absences:
+                found[host] = "it does not answer, and is given up"
+            elif {Absence.QUARANTINED, Absence.BARRED} & set(absences):
+                one = self._hosts.get(host)
+                found[host] = None if one is None or (one.is_new and not one.failed) else one.reason
+            elif absences:
+                found[host] = None
+        return found
+
     def stop(self, orders: Orders) -> None:
         """End all canaries: their results are no longer needed."""
         for canary, host in self.in_flight.items():

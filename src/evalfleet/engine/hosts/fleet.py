@@ -37,5 +37,4 @@ def fleet_of(settings: config.Settings, store: StoreReader, run: Run, notice: No
 
 def slots_of(store: StoreReader, pool: str) -> int:
     """How many workers a pool has. Raises NotFound."""
-    found = store.pools.get(pool)
-    return registry.kind_of(found).slots(found)
+    return sum(registry.kind_of(one).slots(one) for one in registry.with_members(store, store.pools.get(pool)))

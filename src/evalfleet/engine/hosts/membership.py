@@ -22,6 +22,14 @@ class HostMembership:
         self._admission = admission
         self._reachability = reachability
 
+    @property
+    def expects(self) -> bool:
+        return self._reachability.expects
+
+    def expect(self, hosts: bool) -> None:
+        """Whether the fleet may have more hosts soon: a run without one waits, and does not pause."""
+        self._reachability.expects = hosts
+
     def prove(self, host: str, canary: CanarySpec | None) -> None:
         """A host that the run starts with gets no work before its canary has passed, if it has one."""
         self._canaries.joined(host, canary)

@@ -30,6 +30,7 @@ class Reachability:
         self._present: set[str] = set()
         self._failures: dict[str, int] = {}  # in a row
         self._round: set[str] = set()  # hosts that failed since the last round was counted
+        self.expects = False  # the fleet may have other hosts soon: those that it has do not count as all
         self._since: dict[str, float] = {}  # when a host came, or last answered
 
     def failed(self, host: str, message: str, now: float) -> float | None:
@@ -40,7 +41,7 @@ class Reachability:
         self._failures[host] = count = self._failures.get(host, 0) + 1
         self._round.add(host)
         pause_s = min(_LONGEST_S, self._first_s * 2 ** min(count, 10))
-        if self._present or host not in self._hosts or not self._round.issuperset(self._hosts):
+        if self.expects or self._present or host not in self._hosts or not self._round.issuperset(self._hosts):
             return pause_s
         if any(now - moment < self._patience_s for moment in self._since.values()):
             return pause_s

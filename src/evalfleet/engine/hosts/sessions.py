@@ -21,7 +21,7 @@ from evalfleet.engine.hosts.session import HostSession
 from evalfleet.engine.orders import Ended, Orders
 from evalfleet.engine.settings import EngineSettings
 from evalfleet.errors import BackendError
-from evalfleet.hosts.base import AttemptEvent, Backend, Fleet, HostInfo, Inbox
+from evalfleet.hosts.base import AttemptEvent, Backend, Fleet, FollowsHealth, HostInfo, Inbox
 from evalfleet.model import JsonObject
 from evalfleet.store.store import Store
 from evalfleet.store.thread import StoreThread
@@ -113,6 +113,12 @@ class HostSessions:
         for name, reason in orders.blamed.items():
             self._fleet.blame(name, reason)
             self._notice(f"host {name} is quarantined and gets no more work: {reason}")
+        if isinstance(self._fleet, FollowsHealth):
+            self._fleet.absent({**orders.absent, **self.unreached})
+            for name, fault in orders.ended:
+                self._fleet.ended(name, fault)
+            # Attempts that were given up and came back occupy workers that the run does not count.
+            orders.want += sum(Counter(self._dispatcher.returned.hosts()).values())
         self._fleet.give_up(orders.given_up)
         self._fleet.want(orders.want)
         self._tell_load(orders.proving)

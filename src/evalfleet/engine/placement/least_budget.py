@@ -64,10 +64,11 @@ def _require_least(budget_usd: float, least_usd: float) -> None:
 
 def _cheapest(store: Store, pool: str) -> float:
     """The hourly price of a worker on the cheapest host of the pool; 0 if it is not known."""
-    from evalfleet.pools.kinds.registry import kind_of
+    from evalfleet.pools.kinds.registry import kind_of, with_members
 
-    found = store.pools.get(pool)
     prices = [
-        host.price_usd_per_hour / max(1, host.slots) for host in kind_of(found).hosts(found, store.hosts.of_pool(pool))
+        host.price_usd_per_hour / max(1, host.slots)
+        for one in with_members(store, store.pools.get(pool))
+        for host in kind_of(one).hosts(one, store.hosts.of_pool(one.name))
     ]
     return min(prices, default=0.0)

@@ -12,6 +12,7 @@ from evalfleet.hosts.base import Fleet
 from evalfleet.layout import Home
 from evalfleet.model import JsonObject, Pool, PoolHost, Run
 from evalfleet.store.reader import StoreReader
+from evalfleet.store.store import Store
 
 
 class HostRow(Protocol):
@@ -82,6 +83,19 @@ class PoolKind(Protocol):
 
         Raises InputError.
         """
+        ...
+
+
+@runtime_checkable
+class HasMembers(Protocol):
+    """What a kind may have besides: its pools consist of other pools, and have no hosts of their own."""
+
+    def members(self, pool: Pool) -> tuple[str, ...]:
+        """The names of those pools, the most preferred first."""
+        ...
+
+    def join(self, store: Store, pool: Pool) -> None:
+        """Store that the pool, which was just written, consists of these. Raises InputError where one cannot be a member."""
         ...
 
 

@@ -11,14 +11,19 @@ from typing import TYPE_CHECKING, cast
 from evalfleet import plugins
 from evalfleet.errors import InputError
 from evalfleet.model import Pool
-from evalfleet.pools.kinds.base import PoolKind
+from evalfleet.pools.kinds.base import HasMembers, PoolKind
 
 if TYPE_CHECKING:
     from evalfleet.config import Settings
     from evalfleet.pools.kinds.cloud import CloudKind
+    from evalfleet.store.reader import StoreReader
 
 GROUP = "evalfleet.backends"
-BUILT_IN = {"ssh": "evalfleet.pools.kinds.ssh:KIND", "azure-vm": "evalfleet.azure.provider:KIND"}
+BUILT_IN = {
+    "ssh": "evalfleet.pools.kinds.ssh:KIND",
+    "azure-vm": "evalfleet.azure.provider:KIND",
+    "tiers": "evalfleet.pools.kinds.tiers:KIND",
+}
 
 
 def names() -> list[str]:
@@ -56,9 +61,18 @@ def creates_machines(pool: Pool) -> bool:
     return kind_of(pool).creates_machines
 
 
+def with_members(store: StoreReader, pool: Pool) -> list[Pool]:
+    """The pools whose hosts a run on this pool uses: its members, where it consists of other pools, else itself."""
+    kind = kind_of(pool)
+    return [store.pools.get(name) for name in kind.members(pool)] if isinstance(kind, HasMembers) else [pool]
+
+
 def cloud_of(pool: Pool) -> CloudKind:
     """The kind of a pool whose machines we create. Raises InputError for any other."""
     kind = kind_of(pool)
+    if isinstance(kind, HasMembers):
+        tiers = ", ".join(kind.members(pool))
+        raise InputError(f"pool {pool.name!r} has no machines of its own; do it to one of its tiers: {tiers}")
     if not kind.creates_machines:
         raise InputError(
             f"pool {pool.name!r} consists of existing machines; only cloud machines can be changed like this"

@@ -38,8 +38,8 @@ class Pools(PoolQueries):
             return rows.pool(changed[0])
 
     def delete(self, name: str) -> None:
-        """Delete a pool without hosts. Event `pool.deleted`. Raises NotFound, and WrongState while it has hosts or a run that is not
-        over uses it."""
+        """Delete a pool without hosts. Event `pool.deleted`. Raises NotFound, and WrongState while it has hosts, a run that is not
+        over uses it, or it is a tier of another pool."""
         with self._db.transaction():
             self.get(name)
             self._refuse_wanted(name)
@@ -47,6 +47,8 @@ class Pools(PoolQueries):
             if left:
                 raise WrongState(f"pool {name!r} still has machines ({', '.join(left)}); they must be gone first")
             self._db.rows("delete_pool", name=name)
+            self._db.rows("drop_tiers", pool=name, kept="[]")
+            self._db.rows("drop_tier_demand", pool=name, run_id=None)
             self._events.write(pool_subject(name), "pool.deleted", {})
 
     def take(self, name: str, owner: str) -> Pool:
@@ -90,7 +92,7 @@ class Pools(PoolQueries):
 
     def mark_for_deletion(self, name: str, *, force: bool = False) -> Pool:
         """Mark all hosts of a pool for deletion, and the pool itself with the last of them; `force` as in `Hosts.set_desired`. Event
-        `pool.deleting`. Raises NotFound, and WrongState while a run that is not over uses it."""
+        `pool.deleting`. Raises NotFound, and WrongState while a run that is not over uses it, or it is a tier of another pool."""
         with self._db.transaction():
             self.get(name)
             self._refuse_wanted(name)
@@ -104,3 +106,7 @@ class Pools(PoolQueries):
         for row in self._db.rows("select_runs_of_pool", name=name):
             one = rows.run(row)
             raise WrongState(f"run {one.id} is {one.state} and uses pool {name!r}; `evalfleet cancel {one.id}` ends it")
+        for row in self._db.rows("select_pools_of_tier", name=name):
+            raise WrongState(
+                f"pool {name!r} is a tier of pool {row['pool']!r}; delete that first, or give it other tiers with --replace"
+            )

@@ -54,11 +54,23 @@ class PoolQueries:
         return found
 
     def demand(self, pool: str) -> list[RunDemand]:
-        """What each run that goes on could use of the pool."""
-        return [
+        """What each run that goes on could use of the pool, as its pool or as a tier of that."""
+        direct = [
             rows.record(RunDemand, row, open=bool(row["open"]), driven=self._db.lock_owner(row["run_id"]) is not None)
             for row in self._db.rows("select_pool_demand", pool=pool)
         ]
+        tiered = [
+            RunDemand(
+                run_id=row["run_id"],
+                workers=row["wanted"],
+                live=row["live"],
+                queued=row["wanted"],
+                open=False,
+                driven=self._db.lock_owner(row["run_id"]) is not None,
+            )
+            for row in self._db.rows("select_tier_demand", tier=pool, pool=None)
+        ]
+        return direct + tiered
 
 
 class HostQueries:

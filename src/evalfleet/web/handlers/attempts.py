@@ -89,8 +89,8 @@ def _host(store: StoreReader, run: Run, name: str) -> ReachableHost | Unavailabl
         return None
     gone = UnavailableHost(pool=run.policy.pool, name=name, slots=0, why="no longer belongs to the pool")
     try:
-        pool = store.pools.get(run.policy.pool)
-        hosts = registry.kind_of(pool).reachable(pool, store.hosts.of_pool(pool.name))
+        pools = registry.with_members(store, store.pools.get(run.policy.pool))
+        hosts = [host for one in pools for host in registry.kind_of(one).reachable(one, store.hosts.of_pool(one.name))]
     except NotFound:
         return gone
     return next((host for host in hosts if host.name == name), gone)

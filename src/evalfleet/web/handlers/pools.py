@@ -14,6 +14,7 @@ from evalfleet.errors import InputError, Refused
 from evalfleet.model import Pool
 from evalfleet.operations import pools
 from evalfleet.pools.kinds import registry
+from evalfleet.pools.kinds.base import HasMembers
 from evalfleet.store.store import Store
 from evalfleet.validation import seconds
 from evalfleet.web import params
@@ -57,12 +58,13 @@ class Pools(Handlers):
                 settings, store, wanted.name, wanted, backend=kind.name, replace=wanted.replace, by=by, texts=True
             )
         )
+        members = await self._site.readers.call(lambda store: registry.with_members(store, pool))
         rows = await self._site.readers.call(lambda store: store.hosts.of_pool(pool.name))
         answer = answers.CreatedPool(
             pool=pool.name,
             backend=pool.backend,
             hosts=len(kind.hosts(pool, rows)),
-            workers=kind.slots(pool),
+            workers=sum(registry.kind_of(one).slots(one) for one in members),
             by=await self._see_to(pools.Order(pool=pool.name)) if kind.creates_machines else None,
         )
         return told(answer, 201)
@@ -112,6 +114,10 @@ class Pools(Handlers):
     async def _ordered(self, request: web.Request, write: _Write, *, deleting: bool = False) -> web.Response:
         """Store the change, and make sure that a controller applies it."""
         pool = await self._pool(request)
+        if isinstance(registry.kind_of(pool), HasMembers):
+            by = str(bearer_of(request))
+            await self._site.write(lambda store: write(store, store.pools.get(pool.name), by))
+            return told(answers.PoolOrder(pool=pool.name, machines=[], by="this server", deleting=False))
         registry.cloud_of(pool)
         if await self._keeper(pool.name) is None:
             self._require_supervisor(pool.name, f"{request.path.rpartition('/')[2]} {pool.name}")

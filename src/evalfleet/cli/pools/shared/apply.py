@@ -53,11 +53,20 @@ def _line(host: PoolHost) -> str:
 def ordered(order: Callable[[Store, Pool], Order], name: str | None, *, home: str | None, as_json: bool) -> int:
     """Change the desired state of a pool of VMs, or of one machine, and reconcile; see `meant` and `made_true`."""
     from evalfleet import config
-    from evalfleet.operations.pools import require_account
+    from evalfleet.cli.pools.shared.table import page
+    from evalfleet.operations.pools import require_account, status
+    from evalfleet.pools.kinds.base import HasMembers
+    from evalfleet.pools.kinds.registry import kind_of
     from evalfleet.store.open import open_store
 
     settings = config.load(home)
     with closing(open_store(settings.home)) as store:
+        found = chosen(name, store.pools.all())
+        if isinstance(kind_of(found), HasMembers):
+            order(store, found)
+            facts = status(settings, store, store.pools.get(found.name))
+            print_answer(as_json, facts, page(facts))
+            return 0
         pool = meant(store, name)
         require_account(settings, pool)
         return made_true(settings, store, order(store, pool), as_json=as_json)

@@ -17,6 +17,10 @@ def _pairs(_context: click.Context, _parameter: click.Parameter, texts: tuple[st
     return {name: value for name, _, value in (text.partition("=") for text in texts)} or None
 
 
+def _listed(_context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]) -> list[str] | None:
+    return list(names) or None
+
+
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--hosts", type=click.Path(), help="ssh: a hosts file, such as hosts.toml."),
     click.option(
@@ -59,6 +63,21 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         metavar="CHECK=DURATION",
         help="cloud: time limit of a readiness check; repeatable.",
     ),
+    click.option(
+        "--tier",
+        "tiers",
+        callback=_listed,
+        multiple=True,
+        metavar="POOL",
+        help="tiers: a pool; repeat in order of use.",
+    ),
+    click.option(
+        "--prefer",
+        type=click.Choice(["order", "cheapest"]),
+        help="tiers: which healthy tier comes first.  [default: order]",
+    ),
+    duration_option("--start-timeout", help="tiers: a host must serve within this time.  [default: 10m]"),
+    duration_option("--cool-down", help="tiers: try a failed tier again after this time.  [default: 5m]"),
     click.option(
         "--option",
         "options",

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from evalfleet.answers.pools import GuestRow, HostRow, PoolFacts
+    from evalfleet.answers.pools import GuestRow, HostRow, PoolFacts, TierRow
 
 
 def page(answer: PoolFacts) -> str:
     from evalfleet.report.terminal.lines import columns, wrapped
     from evalfleet.report.text import count
 
+    if answer.tiers is not None:
+        return _tiered(answer, answer.tiers)
     hosts = answer.hosts
     workers, on = count(answer.workers, "worker"), count(len(hosts), "host")
     head = f"pool {answer.name} ({answer.backend}): {workers} on {on}"
@@ -26,6 +28,36 @@ def page(answer: PoolFacts) -> str:
     lines += _readiness(hosts)
     if any(row.state == "ready" for row in hosts):
         lines += ["", f"`evalfleet pool vnc {hosts[0].host}` shows a machine's screen, `pool vnc --all` all screens"]
+    room = columns()
+    return "\n".join(wrapped(one.rstrip(), room, indent=4) for one in lines).rstrip()
+
+
+def _tiered(answer: PoolFacts, tiers: Sequence[TierRow]) -> str:
+    import time
+
+    from evalfleet.report.terminal.lines import columns, wrapped
+    from evalfleet.report.text import count, printable
+
+    budget = "" if answer.budget_usd is None else f" of ${answer.budget_usd:.2f}"
+    lines = [
+        f"pool {answer.name} ({answer.backend}): {count(len(tiers), 'tier')}, {count(answer.workers, 'worker')} at most",
+        f"cost so far ${answer.cost_usd or 0.0:.4f}{budget}",
+        "",
+    ]
+    width = max(len(row.tier) for row in tiers)
+    for row in tiers:
+        again = (
+            ""
+            if row.retry_at is None
+            else f"; tried again at {time.strftime('%H:%M:%S', time.localtime(row.retry_at))}"
+        )
+        price = "price unknown" if row.usd_per_hour is None else f"{row.usd_per_hour:.3f} $/h"
+        ready = "" if row.ready_s is None else f", ready after {row.ready_s:.0f} s"
+        starts = "" if row.start_rate is None else f"  {row.start_rate:.0%} of {row.starts} starts worked{ready}"
+        lines += [
+            f"  {row.tier:<{width}}  {printable(row.why)}{again}",
+            f"  {'':<{width}}  {row.busy} busy, {row.ready} ready, {row.capacity} at most  {price} a worker{starts}",
+        ]
     room = columns()
     return "\n".join(wrapped(one.rstrip(), room, indent=4) for one in lines).rstrip()
 
