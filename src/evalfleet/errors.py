@@ -148,6 +148,12 @@ class StoreFenced(StoreError):
     exit_code = 3
 
 
+class StoreCut(StoreError):
+    """The connection to the database was cut in the middle of a change, which was undone."""
+
+    exit_code = 3
+
+
 class StoreRestored(StoreError):
     """The database is older than what this home has seen of it."""
 

@@ -2,7 +2,8 @@
 
     python tests/faults/chaos.py [--rounds 100] [--seed 1] [--tasks 200] [--workers 8] [--only KIND]
 
-Kinds: controller, runner, task, mixed (one run on this machine); two-runs, broken-host, full-disk, copied-home, killer-tasks
+Kinds: controller, runner, task, mixed (one run on this machine); postgres (the same, with a server that crashes and whose connections
+are cut); two-runs, broken-host, full-disk, copied-home, killer-tasks
 (hosts over SSH that runs and homes share, or of which one breaks); pool-keeper (two runs on one rented pool).
 
 A round that breaks keeps its folder and is named by its seed and number; `--first N --rounds 1` repeats it.
@@ -48,6 +49,7 @@ def one_round(folder: Path, seed: int, number: int, *, tasks: int, workers: int,
         raise
     finally:
         processes.end_all(run.home)
+        run.store.close()
 
 
 def _shared_round(folder: Path, seed: str, kind: str) -> Tally:

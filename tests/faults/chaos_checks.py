@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field
 from tests.faults import chaos_processes as processes
 from tests.faults.chaos_command import evalfleet
 from tests.faults.chaos_round import IDLE_S, Broken, Round
+from tests.faults.chaos_store import Row
 from tests.faults.chaos_tasks import score_of
 
 from evalfleet.layout import Home
@@ -80,27 +80,21 @@ class Check:
         self.tally.left = len(left)
         self._expect(not left, f"left: {', '.join(left)}")
 
-    def _database(self) -> list[sqlite3.Row]:
-        connection = sqlite3.connect(f"file:{self._round.home / 'evalfleet.db'}?mode=ro", uri=True)
-        connection.row_factory = sqlite3.Row
-        try:
-            found = connection.execute("pragma integrity_check").fetchone()[0]
-            self._expect(found == "ok", f"integrity_check: {found}")
-            found = connection.execute("pragma foreign_key_check").fetchall()
-            self._expect(not found, f"foreign_key_check: {found}")
-            return connection.execute(
-                """select a.run_id || '.' || task_number || '.' || a.number as id, task_number, a.number, t.key, a.state, a.outcome,
-                          a.kind, a.counted, a.score, claimed_at, started_at, ended_at, t.state as task_state, t.score as task_score,
-                          t.consumed, t.lost, t.attempts as task_attempts, t.decided_by, a.run_id
-                   from attempt a join task t on t.run_id = a.run_id and t.number = a.task_number
-                   order by task_number, a.number"""
-            ).fetchall()
-        finally:
-            connection.close()
+    def _database(self) -> list[Row]:
+        for fault in self._round.store.faults():
+            self._expect(False, fault)
+        found = self._round.store.ask(
+            """select a.run_id || '.' || task_number || '.' || a.number as id, task_number, a.number, t.key, a.state, a.outcome,
+                      a.kind, a.counted, a.score, claimed_at, started_at, ended_at, t.state as task_state, t.score as task_score,
+                      t.consumed, t.lost, t.attempts as task_attempts, t.decided_by, a.run_id
+               from attempt a join task t on t.run_id = a.run_id and t.number = a.task_number
+               order by task_number, a.number"""
+        )
+        return found or []
 
     # Attempts: each has exactly one explanation
 
-    def _attempts(self, rows: list[sqlite3.Row]) -> None:
+    def _attempts(self, rows: list[Row]) -> None:
         self.tally.attempts = len(rows)
         known = {row["id"] for row in rows}
         for attempt in self._starts.keys() - known:
@@ -126,15 +120,15 @@ class Check:
             else:
                 self._expect(False, f"{attempt} ended as {kind}")
 
-    def _runner_died_under(self, row: sqlite3.Row) -> bool:
+    def _runner_died_under(self, row: Row) -> bool:
         return any(
             row["claimed_at"] <= after and row["ended_at"] >= before for before, after in self._seen.runner_kills
         )
 
     # Tasks: one verdict each, of their last attempt
 
-    def _tasks(self, rows: list[sqlite3.Row]) -> None:
-        by_task: dict[int, list[sqlite3.Row]] = defaultdict(list)
+    def _tasks(self, rows: list[Row]) -> None:
+        by_task: dict[int, list[Row]] = defaultdict(list)
         for row in rows:
             by_task[row["task_number"]].append(row)
         self._expect(len(by_task) == self._round.tasks, f"{len(by_task)} of {self._round.tasks} tasks have an attempt")
@@ -161,7 +155,7 @@ class Check:
 
     # What was seen at the moments of the kills
 
-    def _notes(self, rows: list[sqlite3.Row]) -> None:
+    def _notes(self, rows: list[Row]) -> None:
         seen = self._seen
         kinds = {row["id"]: row["kind"] or row["outcome"] for row in rows}
         for attempt in seen.done:
@@ -194,7 +188,7 @@ class Check:
         self._expect(asked.returncode == 0, f"evalfleet {words[0]} ended with {asked.returncode}: {asked.stderr}")
         return asked.stdout
 
-    def _events(self, rows: list[sqlite3.Row]) -> None:
+    def _events(self, rows: list[Row]) -> None:
         events = [json.loads(line) for line in self._ask("events", "latest", "--json").splitlines()]
         numbers = [event["number"] for event in events]
         self._expect(numbers == sorted(set(numbers)), "the numbers of the events do not rise")
@@ -207,7 +201,7 @@ class Check:
             self._expect(found == Counter(row["id"] for row in rows), f"{kind} is not there once for each attempt")
         self._expect(not any(event["type"] == "breaker.opened" for event in events), "the breaker opened")
 
-    def _report(self, rows: list[sqlite3.Row]) -> None:
+    def _report(self, rows: list[Row]) -> None:
         told = json.loads(self._ask("report", "latest", "--json") or "{}")
         if not told:
             return
@@ -223,7 +217,7 @@ class Check:
 
     # Files
 
-    def _files(self, rows: list[sqlite3.Row]) -> None:
+    def _files(self, rows: list[Row]) -> None:
         home = Home(self._round.home)
         spooled = _until(lambda: [path.name for path in (home.spool / "attempts").glob("*")], 2)
         self._expect(not spooled, f"{len(spooled)} attempts are left in the spool: {', '.join(spooled[:5])}")

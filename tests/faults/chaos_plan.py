@@ -12,6 +12,8 @@ class Target(StrEnum):
     RUNNER = "runner"
     STARTING_RUNNER = "starting runner"
     TASK = "task"
+    SERVER = "server"  # of the database: it crashes, and comes back
+    CONNECTIONS = "connections"  # to it
 
 
 class When(StrEnum):
@@ -41,16 +43,19 @@ class Kill:
 
 
 _SHARED = ("two-runs", "broken-host", "full-disk", "copied-home", "killer-tasks", "pool-keeper")
-FLAVOURS = ("controller", "runner", "task", "mixed", *_SHARED)
+POSTGRES = "postgres"
+FLAVOURS = ("controller", "runner", "task", "mixed", POSTGRES, *_SHARED)
 _ROTATION = (
     *("controller", "two-runs", "mixed", "broken-host", "runner", "full-disk"),
-    *("mixed", "copied-home", "task", "killer-tasks", "controller", "pool-keeper"),
+    *("mixed", "copied-home", "task", "killer-tasks", "controller", "pool-keeper", POSTGRES),
 )
 C, R, S, T = Target.CONTROLLER, Target.RUNNER, Target.STARTING_RUNNER, Target.TASK
+D, N = Target.SERVER, Target.CONNECTIONS
 _CHOICES: dict[str, tuple[tuple[Target, ...], ...]] = {
     "controller": ((C,),),
     "runner": ((R,), (R,), (R, S)),
     "task": ((T,), (T, T), (T, T, T)),
+    POSTGRES: ((C,), (D,), (N,), (N, N), (D, C), (C, D), (N, C), (R, D)),
     "mixed": ((C,), (C,), (R,), (R, S), (C, R), (R, C), (T,), (T, T), (C, T), (T, R), (C, R, S)),
 }
 
@@ -62,7 +67,7 @@ def flavour_of(number: int, only: str | None) -> str:
 def plan(rng: random.Random, tasks: int, flavour: str) -> list[Kill]:
     """Kills in the order of their moments; some in quick succession."""
     kills: list[Kill] = []
-    if flavour in ("controller", "mixed") and rng.random() < 0.5:
+    if flavour in ("controller", "mixed", POSTGRES) and rng.random() < 0.5:
         kills.append(_at_once(rng))
     moments = sorted(_moment(rng, tasks) for _ in range(rng.randint(3, 6) * (2 if flavour == "task" else 1)))
     for _, when, count, delay_s in moments:
@@ -70,8 +75,9 @@ def plan(rng: random.Random, tasks: int, flavour: str) -> list[Kill]:
         kills.append(Kill(targets, when, count, delay_s, _pause(rng)))
         while C in targets and rng.random() < 0.4:  # the next controller is killed while it begins
             kills.append(_at_once(rng))
-    if flavour in ("controller", "mixed") and rng.random() < 0.5:
-        targets = (C,) if flavour == "controller" else rng.choice(((C,), (C, R), (R,)))
+    if flavour in ("controller", "mixed", POSTGRES) and rng.random() < 0.5:
+        choices = {"controller": ((C,),), POSTGRES: ((C,), (D,), (N,))}
+        targets = rng.choice(choices.get(flavour, ((C,), (C, R), (R,))))
         kills.append(Kill(targets, When.COMPLETED, tasks, rng.choice((0.0, 0.0, rng.uniform(0.0, 0.01))), _pause(rng)))
     return kills
 

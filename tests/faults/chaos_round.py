@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sqlite3
 import subprocess
 import time
 from collections import Counter
@@ -12,7 +11,8 @@ from pathlib import Path
 
 from tests.faults import chaos_processes as processes
 from tests.faults.chaos_command import EVALFLEET, environment
-from tests.faults.chaos_plan import Kill, Target, When, plan
+from tests.faults.chaos_plan import POSTGRES, Kill, Target, When, plan
+from tests.faults.chaos_store import PostgresStore, SqliteStore, Store
 from tests.faults.chaos_tasks import Ledger, write_tasks
 
 IDLE_S = 3  # a runner whose run is over before its controller could say so ends by itself
@@ -20,8 +20,8 @@ POLL_S = 0.004
 FIRST_VERDICTS = 12
 MOMENT_S = 3.0
 _MOMENTS = {
-    When.COLLECTING: "select exists (select 1 from attempt where state = 'collecting')",
-    When.COMPLETED: "select exists (select 1 from run where state = 'completed')",
+    When.COLLECTING: "select 1 from attempt where state = 'collecting' limit 1",
+    When.COMPLETED: "select 1 from run where state = 'completed' limit 1",
 }
 
 
@@ -60,7 +60,10 @@ class Round:
         self._deadline = self._begun + limit_s
         self._up_at = 0.0
         self._controller: subprocess.Popen[bytes] | None = None
-        self._env = environment(EVALFLEET_RUNNER_IDLE=f"{IDLE_S}s", EVALFLEET_BREAKER_PROBE_BASE="0.2s")
+        self.store: Store = PostgresStore() if flavour == POSTGRES else SqliteStore(self.home)
+        self._env = environment(
+            EVALFLEET_RUNNER_IDLE=f"{IDLE_S}s", EVALFLEET_BREAKER_PROBE_BASE="0.2s", **self.store.env
+        )
 
     def run(self) -> None:
         """Let the run begin, kill what the plan says, and see it through."""
@@ -80,19 +83,12 @@ class Round:
 
     def stored(self) -> str | None:
         """The state of the run in the store; None: it was not submitted yet."""
-        try:
-            connection = sqlite3.connect(f"file:{self.home / 'evalfleet.db'}?mode=ro", uri=True, timeout=30)
-            try:
-                found = connection.execute("select state, (select count(*) from task) from run").fetchall()
-            finally:
-                connection.close()
-        except sqlite3.OperationalError:
-            return None  # no file or no tables: its first controller was killed before it got so far
+        found = self.store.ask("select state, (select count(*) from task) as tasks from run")
         if not found:
-            return None
-        if len(found) > 1 or found[0][1] != self.tasks:
+            return None  # its first controller was killed before it got so far
+        if len(found) > 1 or found[0]["tasks"] != self.tasks:
             raise Broken(f"the submission is half there: {found}")
-        return found[0][0]
+        return found[0]["state"]
 
     # Controllers
 
@@ -149,14 +145,10 @@ class Round:
     def _await_store(self, question: str) -> bool:
         """Wait until the answer is yes, closely: these moments are short. False: too late, or no controller is left."""
         deadline = time.monotonic() + MOMENT_S
-        connection = sqlite3.connect(f"file:{self.home / 'evalfleet.db'}?mode=ro", uri=True, timeout=30)
-        try:
-            while time.monotonic() < deadline and self._is_up():
-                if connection.execute(question).fetchone()[0]:
-                    return True
-            return False
-        finally:
-            connection.close()
+        while time.monotonic() < deadline and self._is_up():
+            if self.store.ask(question):
+                return True
+        return False
 
     def _carry_out(self, kill: Kill) -> None:
         self._note(f"kill {kill}")
@@ -169,6 +161,11 @@ class Round:
                     self._kill_runner(target)
                 case Target.TASK:
                     self._kill_task()
+                case Target.SERVER:
+                    self.store.crash()
+                    self.seen.kills["server"] += 1
+                case Target.CONNECTIONS:
+                    self.seen.kills["connections"] += self.store.cut()
         if not self._is_up():
             resume_at = time.monotonic() + kill.pause_s
             while time.monotonic() < resume_at:

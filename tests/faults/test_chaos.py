@@ -11,6 +11,7 @@ import pytest
 from tests.faults import chaos_processes as processes
 from tests.faults.chaos import KEEPER, one_round
 from tests.faults.chaos_command import EVALFLEET, environment
+from tests.faults.chaos_plan import POSTGRES
 from tests.faults.chaos_tasks import write_tasks
 from tests.faults.sharing.trouble import KINDS
 
@@ -25,6 +26,24 @@ def test_nothing_is_lost_when_anything_is_killed(tmp_path: Path, flavour: str) -
     assert (tally.lost, tally.twice, tally.restarted, tally.left) == (0, 0, 0, 0)
     if flavour == "controller":
         assert tally.reattached > 0
+
+
+def test_nothing_is_lost_when_the_database_server_crashes_and_connections_are_cut(tmp_path: Path) -> None:
+    tally = one_round(tmp_path / "round", 4, 0, tasks=60, workers=8, only=POSTGRES)
+
+    assert tally.kills["server"] + tally.kills["connections"] >= 2, (
+        "the seed hardly harms the server; choose another one"
+    )
+    assert (tally.lost, tally.twice, tally.restarted, tally.left) == (0, 0, 0, 0)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("seed", [11])
+def test_ten_more_rounds_with_a_database_server_lose_nothing(tmp_path: Path, seed: int) -> None:
+    for number in range(10):
+        tally = one_round(tmp_path / f"round-{number}", seed, number, tasks=120, workers=8, only=POSTGRES)
+        assert (tally.lost, tally.twice, tally.restarted, tally.left) == (0, 0, 0, 0)
 
 
 @pytest.mark.long

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import pytest
 from tests.support.postgres import Server
 from tests.support.store import cases
 
-from evalfleet.errors import InputError, StoreBusy, StoreError, StoreFenced, StoreRestored, StoreTooNew, StoreUnwritable
+from evalfleet.errors import InputError, StoreCut, StoreError, StoreFenced, StoreRestored, StoreTooNew, StoreUnwritable
 from evalfleet.store.database.postgres import database as database_module
 from evalfleet.store.database.postgres.server import Connection
 from evalfleet.store.home import place
@@ -46,17 +46,48 @@ def test_a_cut_connection_is_made_anew_and_keeps_its_locks(postgres: Server, hom
     assert store.runs.get(run.id).epoch == run.epoch
 
 
-def test_a_transaction_that_is_cut_has_not_happened(postgres: Server, store: Store) -> None:
-    def broken() -> None:
-        with store.batch():
-            store.events.note("r", "lost", {})
-            postgres.cut()
-            store.events.note("r", "lost too", {})
+def undone(store: Store, first: Callable[[], object] = lambda: None) -> None:
+    """A part that fails, in a transaction that goes on."""
 
-    with pytest.raises(StoreBusy, match="nothing was changed"):
-        broken()
-    store.events.note("r", "kept", {})
-    assert types(store) == ["kept"]
+    def part() -> None:
+        with store.batch():
+            first()
+            store.events.note("r", "undone", {})
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        part()
+
+
+def test_a_transaction_that_is_cut_is_done_again(postgres: Server, store: Store) -> None:
+    with store.batch():
+        store.events.note("r", "first", {})
+        undone(store)
+        with store.batch():
+            store.events.note("r", "second", {})
+            assert postgres.cut() == 1
+            store.events.note("r", "third", {})
+            undone(store, postgres.cut)
+        assert types(store) == ["first", "second", "third"]
+        assert postgres.cut() == 1
+    assert types(store) == ["first", "second", "third"]
+
+
+def test_a_transaction_that_is_cut_is_undone_where_another_changed_the_same(
+    postgres: Server, home: Path, store: Store
+) -> None:
+    def meanwhile() -> None:
+        with store.batch():
+            assert types(store) == []
+            store.events.note("r", "mine", {})
+            postgres.cut()
+            with closing(open_store(home)) as another:
+                another.events.note("r", "another's", {})
+            store.events.note("r", "mine too", {})
+
+    with pytest.raises(StoreCut, match="nothing was changed by this one"):
+        meanwhile()
+    assert types(store) == ["another's"]
 
 
 @pytest.mark.parametrize("happened", [True, False])
@@ -77,13 +108,9 @@ def test_a_commit_whose_answer_is_cut_is_looked_up(
 
     store.events.note("r", "first", {})
     monkeypatch.setattr(database_module, "command", cut)
-    if happened:
-        store.events.note("r", "second", {})
-    else:
-        with pytest.raises(StoreBusy, match="nothing was changed"):
-            store.events.note("r", "second", {})
+    store.events.note("r", "second", {})
     store.events.note("r", "third", {})
-    assert types(store) == (["first", "second", "third"] if happened else ["first", "third"])
+    assert types(store) == ["first", "second", "third"]
 
 
 def test_an_owner_that_was_replaced_while_it_was_cut_is_fenced(postgres: Server, home: Path, store: Store) -> None:

@@ -4,8 +4,8 @@ A write transaction holds one advisory lock, so that transactions happen one aft
 their order, as in SQLite. Every commit notifies the other connections (`notify`).
 
 A connection may be cut at any moment. The next call makes a new one and takes the same locks again, unless another process had one of
-them meanwhile: then this process is fenced for good. A transaction that was cut has not happened; where its commit was cut, a row that
-it writes tells whether it has.
+them meanwhile: then this process is fenced for good. A transaction that was cut is done again, see `replay`; where its commit was cut,
+a row that it writes tells whether it has happened already.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,9 @@ from evalfleet.store.database.base import Conflict, Row
 from evalfleet.store.database.postgres.clock import ServerClock
 from evalfleet.store.database.postgres.dialect import translated
 from evalfleet.store.database.postgres.locks import NamedLocks, key_of
+from evalfleet.store.database.postgres.mark import SeenMark
+from evalfleet.store.database.postgres.replay import Replay
 from evalfleet.store.database.postgres.server import (
-    BUSY_S,
     CHANNEL,
     SHUT_DOWN,
     Connection,
@@ -38,14 +39,19 @@ from evalfleet.store.database.postgres.server import (
     cut,
     unreachable,
 )
-from evalfleet.store.home import place
 
 Clock = Callable[[], float]
 
 _AT_A_TIME = 500  # rows that are sent together
 _PAGE = 256  # rows that are read ahead where all of them may be too many
-_MARK_S = 1.0  # how often the home's mark is set
+_PATIENCE_S = 300.0  # how long a server that went away is waited for: tasks go on meanwhile
 _OLD_S = 30 * 24 * 3600.0  # rows of sessions that ended without a close go after this time
+
+# A transaction that was undone leaves a gap in the numbers of rows. Under the write lock the next ones can follow without it.
+_NUMBER_ON = "select " + ", ".join(
+    f"setval(pg_get_serial_sequence('{table}', '{column}'), (select coalesce(max({column}), 0) + 1 from {table}), false)"
+    for table, column in (("event", "number"), ("request", "number"), ("gpu_ticket", "number"), ("run", "rowid"))
+)
 
 
 class PostgresDatabase:
@@ -56,8 +62,7 @@ class PostgresDatabase:
         clock: in place of the server's.
         home: gets a mark of what was seen last, see `place`.
         """
-        self._home = home
-        self._marked_s = time.monotonic()
+        self._mark = SeenMark(home)
         self._url = url
         self._readonly = readonly
         self._server_clock = ServerClock()
@@ -73,13 +78,14 @@ class PostgresDatabase:
         self._changed = False
         self._over: StoreError | None = None
         self._streams = itertools.count(1)
+        self._replay = Replay()
         try:
             self._connection = self._connected()
         except psycopg.Error as error:
             raise unreachable(error, url) from error
         self._pid = self._connection.info.backend_pid
         self.schema: str = self._schema()
-        self._write_key = key_of(self.schema, "")
+        self._begin_text = f"begin; select pg_advisory_xact_lock({key_of(self.schema, '')})"
         self._locks = NamedLocks(self.schema, self._session)
 
     @property
@@ -95,12 +101,17 @@ class PostgresDatabase:
         statement = self._sql[name]
         with self._in_use:
             self._wrote |= statement.writes
-            return self._answer(lambda: self._fetched(statement.text, statement.values(values)))
+            given = statement.values(values)
+            found = self._answer(lambda: self._fetched(statement.text, given))
+            if self._depth:
+                self._replay.add(statement.text, given, found)
+            return found
 
     def stream(self, name: str, /, **values: Any) -> Iterator[Row]:
         statement = self._sql[name]
         with self._in_use:
             self._ready()
+            self._replay.forbid()
             cursor = self._connection.cursor(
                 f"stream_{next(self._streams)}", withhold=not (self._depth or self._reading)
             )
@@ -118,6 +129,7 @@ class PostgresDatabase:
         statement = self._sql[name]
         with self.transaction():
             self._wrote |= statement.writes
+            self._replay.forbid()  # a submission of many tasks is made again rather than kept in memory
             while some := list(itertools.islice(values, _AT_A_TIME)):
                 given = [statement.values(one) for one in some]
                 try:
@@ -156,35 +168,38 @@ class PostgresDatabase:
             finally:
                 self._depth = 0
                 self._released = ""
+                self._replay.clear()
 
     @contextmanager
     def _part(self) -> Generator[None]:
         """A method inside a batch: if it fails and the caller goes on, nothing of it remains."""
         self._depth += 1
         name = f"part_{self._depth}"
-        with self._clear_errors():
-            command(self._connection, f"{self._released}savepoint {name}")
+        self._answer(lambda: command(self._connection, f"{self._released}savepoint {name}"))
         self._released = ""
+        self._replay.begin_part(name)
         try:
             yield
         except BaseException:
             with suppress(psycopg.Error):
                 command(self._connection, f"rollback to {name}; release {name}")
             self._released = ""
+            self._replay.end_part(undone=True)
             raise
         else:
             self._released = f"release {name}; "
+            self._replay.end_part(undone=False)
         finally:
             self._depth -= 1
 
     def _begin(self) -> None:
-        text = f"begin; select pg_advisory_xact_lock({self._write_key})"
         try:
-            self._answer(lambda: command(self._connection, text))
+            self._answer(lambda: command(self._connection, self._begin_text))
         except BaseException:
             with suppress(psycopg.Error):
                 command(self._connection, "rollback")
             raise
+        self._replay.clear()
         self._depth, self._wrote, self._released = 1, False, ""
         if self._server_clock.is_due():
             self._set_clock(self._connection)
@@ -194,38 +209,24 @@ class PostgresDatabase:
         text = "commit"
         if self._wrote:
             text = f"{self._keep_number(number)} notify {CHANNEL}, '{self.schema}'; commit"
-        try:
-            command(self._connection, text)
-        except psycopg.Error as error:
-            if not self._is_cut(error):
-                raise self._clear(error) from error
-            if self._wrote and not self._happened(number):
-                raise cut(self._url) from error
+        while True:
+            try:
+                command(self._connection, text)
+                break
+            except psycopg.Error as error:
+                if not self._is_cut(error):
+                    raise self._clear(error) from error
+                if not self._wrote or self._happened(number):
+                    break
+                self._do_again()
         if self._wrote:
             self._number = number
-            if time.monotonic() - self._marked_s > _MARK_S:
-                self._mark()
-
-    def _mark(self) -> None:
-        self._marked_s = time.monotonic()
-        if self._home is None or self._readonly:
-            return
-        with suppress(psycopg.Error):
-            found = command(self._connection, "select number, at, type from event order by number desc limit 1")
-            if found is not None:
-                place.write_mark(self._home, place.Mark(**found))
+            if self._mark.is_due():
+                self._mark.set(self._connection)
 
     def check_mark(self) -> None:
-        """Raise StoreRestored where the store lacks an event that this home has seen."""
-        if self._home is None or (mark := place.read_mark(self._home)) is None:
-            return
-        found = command(self._connection, f"select at, type from event where number = {mark.number}")
-        if found is None or (found["at"], found["type"]) != (mark.at, mark.type):
-            raise StoreRestored(
-                f"the store {self.where} is older than what {self._home} has seen of it (event {mark.number} is not there): it was "
-                f"restored from a backup. Nothing was changed; restore a newer one, or remove {place.mark_file(self._home)} "
-                "to go on without what is lost"
-            )
+        """Raise StoreRestored where the store lacks an event that its home has seen."""
+        self._mark.check(self._connection, self.where)
 
     def _keep_number(self, number: int) -> str:
         if number > 1:
@@ -238,16 +239,16 @@ class PostgresDatabase:
     def wrote(self) -> None:
         """Say that the open transaction wrote something by itself, over the connection."""
         self._wrote = True
+        self._replay.forbid()
 
     def _forget_number(self) -> str:
         return f"delete from session where id = '{self._session}';" if self._number else ""
 
     def _happened(self, number: int) -> bool:
         """Whether the transaction of that number was committed before its connection was cut."""
-        self._depth = 0
         self._reconnect(allowed=number)
         # The server may still be about to commit it; it holds the lock until then.
-        command(self._connection, f"begin; select pg_advisory_xact_lock({self._write_key})")
+        command(self._connection, self._begin_text)
         try:
             return self._last_number(self._connection) == number
         finally:
@@ -300,7 +301,7 @@ class PostgresDatabase:
         with self._in_use:
             if not self._connection.closed:
                 if self._number:
-                    self._mark()
+                    self._mark.set(self._connection)
                 with suppress(psycopg.Error):  # the server frees them as well, but a moment later
                     command(self._connection, f"{self._forget_number()} select pg_advisory_unlock_all()")
             self._connection.close()
@@ -343,16 +344,37 @@ class PostgresDatabase:
             self._reconnect(allowed=self._number)
 
     def _answer(self, ask: Callable[[], Any]) -> Any:
-        """Ask the server; once more on a new connection, where this one is cut and no transaction is lost with it."""
+        """Ask the server; again on a new connection where this one is cut, after all that the open transaction has done."""
         self._ready()
         with self._clear_errors():
+            while True:
+                try:
+                    return ask()
+                except psycopg.Error as error:
+                    if not self._is_cut(error) or self._reading:
+                        raise
+                self._do_again()
+
+    def _do_again(self) -> None:
+        """Make a new connection, and bring it to where the one that was cut had been. Raises StoreCut, StoreFenced."""
+        while True:
+            if self._connection.closed:
+                self._reconnect(allowed=self._number)
+            if not self._depth:
+                return
             try:
-                return ask()
+                command(self._connection, f"{self._begin_text}; {_NUMBER_ON}")
+                self._replay.run(self._executed)
+                self._released = ""
+                return
             except psycopg.Error as error:
-                if not self._is_cut(error) or self._depth or self._reading:
+                if not self._is_cut(error):
                     raise
-            self._reconnect(allowed=self._number)
-            return ask()
+
+    def _executed(self, text: str, values: Sequence[Any]) -> Any:
+        return (
+            self._fetched(text, list(values)) if values or text[:9] != "savepoint" else command(self._connection, text)
+        )
 
     def _reconnect(self, *, allowed: int) -> None:
         """Make a new connection, and take the locks again.
@@ -361,7 +383,7 @@ class PostgresDatabase:
             allowed: the number that the session's last transaction may have besides the known one.
         """
         former_pid = self._pid
-        deadline = time.monotonic() + BUSY_S
+        deadline = time.monotonic() + _PATIENCE_S
         pause_s = 0.05
         while True:
             try:

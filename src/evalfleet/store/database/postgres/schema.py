@@ -38,6 +38,7 @@ def migrate(database: PostgresDatabase) -> None:
     if schema_version(database) == newest_version():
         return
     with database.transaction():
+        database.wrote()
         version = schema_version(database)
         refuse_newer(database, version)
         try:
