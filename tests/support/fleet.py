@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import signal
@@ -15,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from evalfleet.answers.base import SCHEMA
+from evalfleet.cli.main import run as cli
 
 DEADLINE_S = 60.0
+READS = ("report", "tasks", "logs")  # commands that `test_read_commands` holds as processes
 
 
 def wait_for(condition: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> Any:
@@ -70,7 +73,7 @@ class Fleet:
         )
 
     def json(self, *args: str, code: int = 0, **env: str) -> Any:
-        done = self.command(*args, "--json", **env)
+        done = self._read(*args, "--json") if args[0] in READS and not env else self.command(*args, "--json", **env)
         assert done.returncode == code, done.stderr + done.stdout
         answer = json.loads(done.stdout)
         assert answer.pop("schema") == SCHEMA
@@ -90,8 +93,15 @@ class Fleet:
         self.started.append(process)
         return process
 
+    def _read(self, *args: str) -> subprocess.CompletedProcess[str]:
+        """Run a command that only reads, in this process: its start costs ten times as much as what it reads."""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = cli(["--home", str(self.home), *args])
+        return subprocess.CompletedProcess(args, code, out.getvalue(), err.getvalue())
+
     def events(self, run: str = "latest") -> list[dict[str, Any]]:
-        done = self.command("events", run, "--json")
+        done = self._read("events", run, "--json")
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     def runner_pid(self) -> int | None:

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from evalfleet.emulator.arm.protocol import ArmError, Never
+from evalfleet.emulator.arm.errors import ArmError, Never
 from evalfleet.emulator.presets import PRESETS
 
 

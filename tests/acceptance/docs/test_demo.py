@@ -45,7 +45,7 @@ def test_make_runs_it_after_set_up():
 
 
 @needs_venv
-@pytest.mark.slow
+@pytest.mark.long  # 40 episodes in Chromium: a minute of one core
 @pytest.mark.timeout(500)
 @pytest.mark.skipif(bool(MISSING), reason=f"missing: {', '.join(MISSING)}")
 def test_two_agents_on_a_real_benchmark(fleet: Fleet):

@@ -10,33 +10,9 @@ from typing import Any
 from aiohttp import web
 from msgspec import Struct, field
 
-Body = dict[str, Any]
+from evalfleet.emulator.arm.errors import ArmError, Body, Never
+
 _NESTED = ("galleries", "workspaces")  # whose resources have others in them, by paths of types and names in turn
-
-
-class ArmError(Exception):
-    """An answer that is an error."""
-
-    def __init__(
-        self, status: int, code: str, message: str, *, headers: Mapping[str, str] | None = None, detail: str = ""
-    ) -> None:
-        super().__init__(message)
-        self.status, self.code, self.message = status, code, message
-        self.headers = dict(headers or {})
-        self.detail = detail
-
-    def body(self) -> Body:
-        error: Body = {"code": self.code, "message": self.message}
-        if self.detail:
-            error["details"] = [{"code": self.detail, "message": self.message}]
-        return {"error": error}
-
-    def answer(self) -> web.Response:
-        return web.json_response(self.body(), status=self.status, headers=self.headers)
-
-
-class Never(ArmError):
-    """Stands for the end of an operation that never ends."""
 
 
 async def hang(error: ArmError | None) -> None:

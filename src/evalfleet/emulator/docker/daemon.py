@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from evalfleet.emulator.arm.protocol import ArmError
+from evalfleet.emulator.arm.errors import ArmError
 from evalfleet.emulator.docker import command_line, state
 from evalfleet.emulator.docker.call import END, ERROR, OUT, Call, Command, folder_of, mishap, tagged
 from evalfleet.emulator.docker.images import Images, begin_pull

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from evalfleet.emulator.arm.protocol import ArmError
+from evalfleet.emulator.arm.errors import ArmError
 from evalfleet.emulator.context import EmulatorContext
 from evalfleet.emulator.docker import state
 from evalfleet.emulator.machines.machines import Machine, Machines
