@@ -1,4 +1,4 @@
-"""Azure, as far as its emulator tells, keeps the contract of every cloud."""
+"""VMs and Batch nodes of Azure, as far as its emulator tells, keep the contract of every cloud."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.support.cloud import cloud as emulated
 
 from evalfleet.azure import clients, sizes
+from evalfleet.azure.batch.cloud import BatchCloud
 from evalfleet.azure.cloud import AzureCloud
 from evalfleet.azure.ml.cloud import MlCloud
 from evalfleet.azure.ml.instances import MlInstances
@@ -55,3 +57,23 @@ class TestAzureMlInstances(TestAzureMl):
     @pytest.fixture
     def offering(self) -> Offering:
         return Offering(size="Standard_D8_v3", region="eastus")
+
+
+class TestBatch(CloudContract):
+    """Jobs with a pilot each."""
+
+    keeps_stopped = False
+    deadline_s = 0.0
+    pilot = Pilot(command="sleep 600", secrets={"TOKEN": "t"})
+
+    @pytest.fixture
+    async def cloud(self, tmp_path: Path) -> AsyncGenerator[BatchCloud]:
+        async with (
+            emulated(speed=1000) as here,
+            clients.opened(replace(here.settings, batch_account="evalfleet")) as found,
+        ):
+            yield BatchCloud(found, Home(tmp_path))
+
+    @pytest.fixture
+    def offering(self) -> Offering:
+        return Offering(size="Standard_D2s_v3", region="eastus", spot=True)

@@ -138,7 +138,37 @@ _HISTORY = (  # of the service behind a workspace's discovery address; no versio
     "/history/v1.0/subscriptions/{s}/resourcegroups/{g}/providers/microsoft.machinelearningservices/workspaces/{w}"
 )
 RUN_DETAILS = record("runId status logFiles", runId=TEXT, status=TEXT, logFiles=TAGS)
+_NUMBER: dict[str, Any] = {"type": "integer", "readOnly": True}
+BATCH_ACCOUNT = record(
+    "location",
+    **RESOURCE,
+    location=TEXT,
+    tags=TAGS,
+    identity={},
+    properties=record(
+        accountEndpoint=SHOWN,
+        provisioningState=SHOWN,
+        poolAllocationMode=choice("BatchService", "UserSubscription"),
+        publicNetworkAccess=choice("Enabled", "Disabled", "SecuredByPerimeter"),
+        dedicatedCoreQuota=_NUMBER,
+        dedicatedCoreQuotaPerVMFamily={"type": "array", "items": record(name=SHOWN, coreQuota=_NUMBER)},
+        dedicatedCoreQuotaPerVMFamilyEnforced={"type": "boolean"},
+        lowPriorityCoreQuota=_NUMBER,
+        poolQuota=_NUMBER,
+        activeJobAndJobScheduleQuota=_NUMBER,
+        allowedAuthenticationModes=TEXTS,
+        autoStorage={},
+        keyVaultReference={},
+    ),
+)
 DOCUMENTS: dict[str, Any] = {
+    "batch": {
+        "info": {"version": "2024-07-01"},
+        "paths": {
+            f"{_SCOPES[1]}/providers/microsoft.batch/batchaccounts": {"get": asked({"200": listed(BATCH_ACCOUNT)})},
+            f"{_SCOPES[1]}/providers/microsoft.batch/batchaccounts/{{n}}": stored(BATCH_ACCOUNT),
+        },
+    },
     "history": {
         "info": {"version": "v1.0"},
         "paths": {f"{_HISTORY}/runs/{{r}}/details": {"get": {"responses": {"200": {"schema": RUN_DETAILS}}}}},

@@ -25,6 +25,7 @@ except ImportError:
     raise InputError("Azure needs more packages; install them with: pip install 'evalfleet[azure]'") from None
 
 if TYPE_CHECKING:
+    from azure.batch.aio import BatchClient
     from azure.mgmt.compute.aio import ComputeManagementClient
 
 RETRIES = 3  # of one request, by the library itself; our own plans go on from there
@@ -34,12 +35,22 @@ class Clients:
     """What the azure layer talks through."""
 
     def __init__(
-        self, settings: AzureSettings, arm: Arm, credential: Any, make_compute: Callable[[], ComputeManagementClient]
+        self,
+        settings: AzureSettings,
+        arm: Arm,
+        credential: Any,
+        make_compute: Callable[[], ComputeManagementClient],
+        make_batch: Callable[[str], BatchClient],
     ) -> None:
+        """
+        Args:
+            make_batch: makes the client of the Batch account at an address.
+        """
         self.settings = settings
         self.arm = arm
         self.credential = credential  # what signs us in
         self._make_compute = make_compute
+        self.make_batch = make_batch
 
     @cached_property
     def compute(self) -> ComputeManagementClient:
@@ -70,9 +81,23 @@ async def opened(settings: AzureSettings) -> AsyncGenerator[Clients]:
             stack.push_async_callback(client.close)
             return client
 
+        def make_batch(endpoint: str) -> BatchClient:
+            from azure.batch.aio import BatchClient
+
+            policy = _signed(credential, settings.batch_scope) if settings.signed else _Unsigned()
+            client = BatchClient(
+                endpoint,
+                credential,
+                authentication_policy=policy,
+                retry_policy=Retries(retry_total=RETRIES),
+                **_trust(settings),
+            )
+            stack.push_async_callback(client.close)
+            return client
+
         arm = Arm(settings, auth, retries=RETRIES, **_trust(settings))
         await stack.enter_async_context(arm)
-        yield Clients(settings, arm, credential, make_compute)
+        yield Clients(settings, arm, credential, make_compute, make_batch)
     finally:
         with anyio.CancelScope(shield=True):  # who is cancelled closes its connections all the same
             await stack.aclose()

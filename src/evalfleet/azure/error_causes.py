@@ -39,11 +39,20 @@ _QUOTA = re.compile(
     r".*?Additional Required: (?P<required>\d+)",
     re.DOTALL,
 )
+# Of Azure Batch, which names no numbers.
+_BATCH_QUOTAS = {
+    "accountcorequotareached": Cause.FAMILY_QUOTA,
+    "accountvmseriescorequotareached": Cause.FAMILY_QUOTA,
+    "accountlowprioritycorequotareached": Cause.SPOT_QUOTA,
+    "accountspotcorequotareached": Cause.SPOT_QUOTA,
+    "poolquotareached": Cause.REGION_QUOTA,
+    "activejobandschedulequotareached": Cause.REGION_QUOTA,
+}
 _QUOTA_CODES = frozenset({"operationnotallowed", "quotaexceeded"})
 _CAPACITY_CODES = frozenset(
     {
         *("allocationfailed", "zonalallocationfailed", "overconstrainedallocationrequest"),
-        *("overconstrainedzonalallocationrequest", "allocationtimeout"),
+        *("overconstrainedzonalallocationrequest", "allocationtimeout", "allocationtimedout"),
     }
 )
 _PROVISIONING_CODES = frozenset({"osprovisioningtimedout", "osprovisioningclienterror", "vmstarttimedout"})
@@ -56,6 +65,7 @@ _SPOT_CODES = frozenset(
 _CONFLICT_CODES = frozenset(
     {
         *("conflict", "anotheroperationinprogress", "operationpreempted", "retryableerror", "nicinuse"),
+        *("poolbeingresized", "jobbeingdeleted", "poolbeingdeleted", "nodestateconflict", "resizestopped"),
         *("inusesubnetcannotbedeleted", "inusenetworksecuritygroupcannotbedeleted", "publicipaddresscannotbedeleted"),
     }
 )
@@ -124,6 +134,8 @@ def classify(facts: ErrorFacts, *, region: str = "", size: str = "", spot: bool 
 
 def _cause(facts: ErrorFacts) -> tuple[Cause, MissingQuota | None]:
     code, text = facts.code.lower(), facts.message
+    if code in _BATCH_QUOTAS:
+        return _BATCH_QUOTAS[code], None
     if code in _QUOTA_CODES and "quota" in text.lower():
         return _quota_cause(text)
     for codes, cause in (

@@ -28,13 +28,37 @@ if TYPE_CHECKING:
 _REGION = re.compile(r"[a-z][a-z0-9]{1,39}")
 
 
-class AzureProvider:
+class AzureSizes:
+    """What all providers of Azure know of sizes and regions."""
+
+    login_user = ADMIN_USER
+    default_size = sizes.DEFAULT_SIZE
+
+    def speed(self, settings: Settings) -> float:
+        return (settings.azure.speed or 1.0) if settings.azure.profile == "emulator" else 1.0
+
+    def size(self, name: str) -> str:
+        return sizes.find(name).name
+
+    def region(self, name: str) -> str:
+        if not _REGION.fullmatch(name):
+            raise InputError(f'regions: "{name[:40]}" is no region; write it as Azure does, such as eastus')
+        return name
+
+    def memory_gb(self, size: str) -> float | None:
+        known = sizes.known(size)
+        return known.memory_gb if known else None
+
+    def family(self, size: str) -> str:
+        known = sizes.known(size)
+        return known.family if known else size
+
+
+class AzureProvider(AzureSizes):
     """Implements `CloudProvider`, `Catalogue` and `SideCosts`."""
 
     name = "azure-vm"
     title = "VMs that are made (Azure)"
-    login_user = ADMIN_USER
-    default_size = sizes.DEFAULT_SIZE
     default_regions = DEFAULT_REGIONS
     egress_usd_per_gb = prices.EGRESS_USD_PER_GB
     account_help = "Set EVALFLEET_AZURE_SUBSCRIPTION and EVALFLEET_AZURE_RESOURCE_GROUP to those of the pool"
@@ -66,25 +90,6 @@ class AzureProvider:
         reach = azure_settings.of(settings)
         async with clients.opened(reach) as opened:
             return await Account(opened, partial(echo, reach)).examine(offerings, workers, register=register)
-
-    def speed(self, settings: Settings) -> float:
-        return (settings.azure.speed or 1.0) if settings.azure.profile == "emulator" else 1.0
-
-    def size(self, name: str) -> str:
-        return sizes.find(name).name
-
-    def region(self, name: str) -> str:
-        if not _REGION.fullmatch(name):
-            raise InputError(f'regions: "{name[:40]}" is no region; write it as Azure does, such as eastus')
-        return name
-
-    def memory_gb(self, size: str) -> float | None:
-        known = sizes.known(size)
-        return known.memory_gb if known else None
-
-    def family(self, size: str) -> str:
-        known = sizes.known(size)
-        return known.family if known else size
 
     def sizes(self) -> list[SizeFacts]:
         return convert(list(sizes.SIZES.values()), list[SizeFacts], from_attributes=True)

@@ -27,6 +27,11 @@ BLOB_SUFFIXES = {
     "usgov": "blob.core.usgovcloudapi.net",
     "china": "blob.core.chinacloudapi.cn",
 }
+BATCH_AUDIENCE = "https://batch.core.windows.net"
+BATCH_AUDIENCES = {
+    "https://management.usgovcloudapi.net": "https://batch.core.usgovcloudapi.net",
+    "https://management.chinacloudapi.cn": "https://batch.chinacloudapi.cn",
+}
 ECHO_URL = "https://api.ipify.org"
 PRICES_URL = "https://prices.azure.com"
 EMULATOR_SUBSCRIPTION = "00000000-0000-0000-0000-0000000e0001"
@@ -59,6 +64,7 @@ class AzureSettings(Struct, frozen=True, kw_only=True):
     budget_emails: tuple[str, ...] = ()  # that Azure itself notifies of what a pool costs
     zone: str | None = None  # availability zone, by number
     accelerated: bool | None = None  # accelerated networking; None: Azure's own choice
+    batch_account: str | None = None  # the name of the Batch account
     echo_url: str = ECHO_URL  # tells under which address this machine is seen
     speed: float = 1.0  # cloud seconds per second of this machine's clock
 
@@ -66,6 +72,15 @@ class AzureSettings(Struct, frozen=True, kw_only=True):
     def scope(self) -> str:
         """What a token must be for."""
         return f"{self.arm_url}/.default" if self.authority in (None, *AUTHORITIES) else f"{ARM_URL}/.default"
+
+    @property
+    def batch_scope(self) -> str:
+        """What a token for Batch must be for."""
+        return f"{BATCH_AUDIENCES.get(self.arm_url, BATCH_AUDIENCE)}/.default"
+
+    def batch_url(self, endpoint: str) -> str:
+        """The address of a Batch account, of which Azure tells the name of the host."""
+        return f"{self.arm_url.partition('://')[0]}://{endpoint}"
 
     def group_path(self) -> str:
         return f"/subscriptions/{self.subscription}/resourceGroups/{self.resource_group}"
@@ -187,6 +202,7 @@ def _company(table: config.AzureTable) -> dict[str, Any]:
         "identity": table.identity,
         "storage": _storage(table),
         "tags": table.tags,
+        "batch_account": table.batch_account,
         "zone": table.zone,
         "accelerated": table.accelerated_networking,
     }
@@ -195,6 +211,8 @@ def _company(table: config.AzureTable) -> dict[str, Any]:
 def _storage(table: config.AzureTable) -> str | None:
     if table.storage is None or table.storage.startswith(("https://", "http://127.0.0.1:")):
         return table.storage
+    if table.profile == "emulator" and table.storage.startswith("/"):
+        return table.storage  # a folder: the emulator's machines are processes of this one
     if not re.fullmatch(r"[a-z0-9]{3,24}", table.storage):
         raise ConfigError(
             f'azure.storage: "{table.storage}" is no name of a storage account (3 to 24 small letters and digits) and no '

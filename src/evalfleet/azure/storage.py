@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
+import anyio
+
 from evalfleet import config
+from evalfleet.azure import clients
 from evalfleet.azure.settings import AzureSettings
 from evalfleet.errors import ConfigError
 from evalfleet.hosts.mailbox.blobs.account import BlobLogin
 from evalfleet.hosts.mailbox.blobs.boxes import BlobBoxes
+from evalfleet.hosts.mailbox.boxes import Boxes, FolderBoxes
 
 SCOPE = "https://storage.azure.com/.default"
 KEY_VARIABLE = "AZURE_STORAGE_KEY"  # as Azure's own command line calls it
@@ -33,6 +40,21 @@ def open_boxes(settings: AzureSettings, credential: Any, owner: str) -> BlobBoxe
             "export EVALFLEET_AZURE_STORAGE=NAME, and give yourself the role Storage Blob Data Contributor on it."
         )
     return BlobBoxes(settings.storage, _login(settings, credential), owner)
+
+
+@asynccontextmanager
+async def opened_boxes(settings: AzureSettings, owner: str) -> AsyncGenerator[Boxes]:
+    """The same inside the block, signed in as `settings` say; of an emulator also in a folder of this machine."""
+    if settings.storage is not None and settings.storage.startswith("/"):
+        yield FolderBoxes(Path(settings.storage) / owner)
+        return
+    async with clients.opened(settings) as opened:
+        boxes = open_boxes(settings, opened.credential, owner)
+        try:
+            yield boxes
+        finally:
+            with anyio.CancelScope(shield=True):
+                await boxes.aclose()
 
 
 def _login(settings: AzureSettings, credential: Any) -> BlobLogin:

@@ -32,6 +32,7 @@ current folder; ``config.toml`` in the home folder; the default. ::
     jump = "me@203.0.113.9"       # a jump host on the way to the machines; EVALFLEET_AZURE_JUMP
     # or a program that carries SSH to them: proxy_command = "… {resource_id} {port}"; EVALFLEET_AZURE_PROXY_COMMAND
     identity = "/subscriptions/…" # a managed identity that machines get; EVALFLEET_AZURE_IDENTITY
+    batch_account = "mybatch"     # Batch account in the resource group; EVALFLEET_AZURE_BATCH_ACCOUNT
     storage = "mystorage"         # account that carries messages of machines we cannot call; EVALFLEET_AZURE_STORAGE
     tags = { team = "agents" }    # that all resources get
     zone = "1"                    # availability zone; EVALFLEET_AZURE_ZONE

@@ -109,6 +109,7 @@ class AzureTable(SettingsTable, frozen=True, kw_only=True):
     )
     tags: dict[str, str] = field(default_factory=dict[str, str])  # that all resources get
     budget_emails: list[str] = field(default_factory=list[str])  # that Azure notifies of a pool's budget
+    batch_account: str | None = None  # name of the Batch account, in the resource group
     zone: str | None = None
     accelerated_networking: bool | None = None
     ssh_port: int = 22
@@ -211,6 +212,7 @@ VARIABLES: dict[str, tuple[str, str]] = {  # variable -> table and key that it s
     "EVALFLEET_AZURE_PROXY_COMMAND": ("azure", "proxy_command"),
     "EVALFLEET_AZURE_IDENTITY": ("azure", "identity"),
     "EVALFLEET_AZURE_STORAGE": ("azure", "storage"),
+    "EVALFLEET_AZURE_BATCH_ACCOUNT": ("azure", "batch_account"),
     "EVALFLEET_AZURE_ZONE": ("azure", "zone"),
     "EVALFLEET_AZURE_EMULATOR": ("azure", "emulator"),
     "EVALFLEET_AZURE_SPEED": ("azure", "speed"),

@@ -62,6 +62,11 @@ class PoolContext:
         self._image: str | None = None  # id, once found
 
     @property
+    def first_check(self) -> str:
+        """What holds once the cloud says that a machine runs."""
+        return "arm" if self.mailbox is None else "node"
+
+    @property
     def images(self) -> tuple[str, ...]:
         """The containers' images that the tasks of the pool's benchmark need on each machine."""
         return container_images(self.wanted.benchmark, self.settings)

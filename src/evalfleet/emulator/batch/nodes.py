@@ -84,7 +84,7 @@ class Nodes:
         self._world.bill.begin(body, "vm", usd, size=size, spot=not node.dedicated)
 
     def _lay_out(self, node: Node) -> None:
-        for name in ("home", "shared", "startup/wd", "workitems", "bin", "mnt"):
+        for name in ("home", "shared", "startup/wd", "workitems", "bin", "mnt", "tmp"):
             (node.folder / name).mkdir(parents=True, exist_ok=True)
         programs.install(node.folder / "bin", ("sudo", "apt-get", "kvm-ok", "df", "date", "systemctl"))
 
@@ -157,6 +157,7 @@ class Nodes:
             "PATH": f"{folder / 'bin'}{os.pathsep}{inherited.get('PATH', os.defpath)}",
             "HOME": str(folder / "home"),
             "HOSTNAME": node.id,
+            "TMPDIR": str(folder / "tmp"),
             "AZ_BATCH_NODE_ID": node.id,
             "AZ_BATCH_POOL_ID": node.pool.id,
             "AZ_BATCH_NODE_ROOT_DIR": str(folder),

@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from evalfleet.azure.batch.duration import FOREVER
 from evalfleet.emulator.arm.protocol import Body
-from evalfleet.emulator.batch.duration import FOREVER
 from evalfleet.emulator.clock import iso
 
 LOW_PRIORITY, DEDICATED = "targetLowPriorityNodes", "targetDedicatedNodes"

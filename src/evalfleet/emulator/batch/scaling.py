@@ -7,8 +7,8 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
+from evalfleet.azure.batch.duration import seconds
 from evalfleet.emulator.arm.protocol import Never
-from evalfleet.emulator.batch.duration import seconds
 from evalfleet.emulator.batch.errors import BatchError
 from evalfleet.emulator.batch.formula import FormulaError, evaluate
 from evalfleet.emulator.batch.nodes import Nodes

@@ -27,6 +27,7 @@ from evalfleet.emulator.scenario import Eviction
 SERVICE = "batch"
 _NAME = r"([A-Za-z0-9_-]+)"
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_OF_TASKS = ("id", "commandLine", "environmentSettings", "resourceFiles", "constraints", "userIdentity")
 _READABLE = ("idle", "running", "waitingforstarttask", "starttaskfailed", "offline")
 
 
@@ -302,7 +303,11 @@ class BatchService:
         if name in call.account.jobs:
             raise exists("Job", name)
         now = self._world.clock.now()
-        self._tasks.add_job(call.account, Job(call.body, now, since=now))
+        job = Job(call.body, now, since=now)
+        self._tasks.add_job(call.account, job)
+        manager = call.body.get("jobManagerTask")
+        if manager is not None:
+            self._tasks.add(Task(job, {key: manager[key] for key in _OF_TASKS if key in manager}, now))
         return web.Response(status=201, headers={"Location": f"{call.base}/jobs/{name}"})
 
     async def _job(self, call: Call) -> web.Response:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
-from evalfleet.emulator.batch.duration import limit_s
+from evalfleet.azure.batch.duration import limit_s
 from evalfleet.emulator.batch.nodes import Nodes, exit_failure
 from evalfleet.emulator.batch.records import Account, Job, Node, Pool, Task
 from evalfleet.emulator.context import EmulatorContext
@@ -85,6 +86,9 @@ class Tasks:
         self._leave(task)
         self._enter(task, "completed", exit=code)
         job = task.job
+        manager: dict[str, Any] = job.body.get("jobManagerTask") or {}
+        if manager.get("id") == task.id and manager.get("killJobOnCompletion", True) and job.state == "active":
+            self._world.tasks.start_soon(self.terminate_job, job, "JMComplete")
         is_last = all(each.state == "completed" for each in job.tasks.values())
         if is_last and job.state == "active" and job.body.get("onAllTasksComplete") == "terminatejob":
             self._world.tasks.start_soon(self.terminate_job, job, "AllTasksComplete")

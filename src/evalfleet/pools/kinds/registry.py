@@ -22,6 +22,7 @@ GROUP = "evalfleet.backends"
 BUILT_IN = {
     "ssh": "evalfleet.pools.kinds.ssh:KIND",
     "azure-vm": "evalfleet.azure.provider:KIND",
+    "azure-batch": "evalfleet.azure.batch.provider:KIND",
     "tiers": "evalfleet.pools.kinds.tiers:KIND",
 }
 

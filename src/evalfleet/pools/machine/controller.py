@@ -156,7 +156,10 @@ class MachineController:
 
     async def _await_move(self, view: MachineView) -> None:
         """Wait until what the cloud does with the machine is over; a deletion that does not end is asked for again, once."""
-        now, limit_s = await self._context.record.now(), self._context.wanted.deadline.get("arm", OPERATION_S)
+        now, limit_s = (
+            await self._context.record.now(),
+            self._context.wanted.deadline.get(self._context.first_check, OPERATION_S),
+        )
         since = self._moves_since = self._moves_since or now
         if now - since >= limit_s:
             self._moves_since = None
@@ -327,7 +330,9 @@ class MachineController:
             unwell=None,
             logs=None,
         )
-        await record.move(state=HostState.PREPARING, facts=facts, reason=None, readiness_check="arm")
+        await record.move(
+            state=HostState.PREPARING, facts=facts, reason=None, readiness_check=self._context.first_check
+        )
 
     # Ending
 

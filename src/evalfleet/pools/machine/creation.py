@@ -99,7 +99,7 @@ class MachineCreation:
             deadline_at=None,
             deadline_refused=None,
         )
-        await record.move(state=HostState.CREATING, facts=facts, reason=None, readiness_check="arm")
+        await record.move(state=HostState.CREATING, facts=facts, reason=None, readiness_check=context.first_check)
         return self._spec(offering, key, await context.image(), await context.record.now())
 
     async def _with_pilot(self, spec: MachineSpec) -> MachineSpec:

@@ -108,7 +108,7 @@ class MachineRecord:
         operation = self.facts.operation
         began_at = operation.began_at if operation else None
         took_s = await self._context.record.now() - (began_at or self._host.updated_at)
-        limit_s = self._context.wanted.deadline.get("arm", OPERATION_S)
+        limit_s = self._context.wanted.deadline.get(self._context.first_check, OPERATION_S)
         if took_s >= limit_s:
             said = f"the cloud did not {verb} it within {limit_s / 60:g} min"
             return Problem(cause=Cause.PROVISIONING, action=Action.NEXT_REGION, message=said, avoid_s=SLOW_S)

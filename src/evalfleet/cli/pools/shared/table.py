@@ -26,7 +26,7 @@ def page(answer: PoolFacts) -> str:
         lines.append(f"{line}  {_probed(row)}" if row.probe is not None else line)
         lines += [f"      {_guest(guest)}" for guest in row.guests or ()]
     lines += _readiness(hosts)
-    if any(row.state == "ready" for row in hosts):
+    if any(row.state == "ready" and row.address is not None for row in hosts):
         lines += ["", f"`evalfleet pool vnc {hosts[0].host}` shows a machine's screen, `pool vnc --all` all screens"]
     room = columns()
     return "\n".join(wrapped(one.rstrip(), room, indent=4) for one in lines).rstrip()
