@@ -39,7 +39,8 @@ def open_boxes(settings: AzureSettings, credential: Any, owner: str) -> BlobBoxe
             "azure.storage: not set; machines that cannot be called need a storage account: "
             "export EVALFLEET_AZURE_STORAGE=NAME, and give yourself the role Storage Blob Data Contributor on it."
         )
-    return BlobBoxes(settings.storage, _login(settings, credential), owner)
+    certificate = settings.certificate if settings.storage.startswith("https:") else None
+    return BlobBoxes(settings.storage, _login(settings, credential), owner, certificate)
 
 
 @asynccontextmanager

@@ -35,7 +35,9 @@ def main() -> None:
         __import__("cryptography.hazmat.primitives.ciphers.aead")
     except ImportError:
         with zipfile.ZipFile(io.BytesIO(fetch("wheels.zip", wheels))) as archive:
-            archive.extractall(FOLDER + "wheels")
+            for name in archive.namelist():
+                with zipfile.ZipFile(io.BytesIO(archive.read(name))) as wheel:
+                    wheel.extractall(FOLDER + "wheels")
         path.append(FOLDER + "wheels")
     with open(FOLDER + "pilot.pyz", "wb") as file:
         file.write(fetch("pilot.pyz", program))

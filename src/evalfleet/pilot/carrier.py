@@ -262,7 +262,7 @@ class BlobCarrier:
         while True:
             self.traffic.write()
             query = {"restype": "container", "comp": "list", "prefix": prefix, "marker": marker}
-            page, marker = parse_list(self._ask("GET", "", None, {}, query)[1])
+            page, marker = parse_list(self._ask("GET", None, None, {}, query)[1])
             found += page
             if not marker:
                 return found
@@ -286,14 +286,14 @@ class BlobCarrier:
     def _ask(
         self,
         method: str,
-        name: str,
+        name: str | None,
         data: bytes | None,
         headers: dict[str, str],
         query: dict[str, str] | None = None,
         passes: tuple[int, ...] = (),
     ) -> tuple[int, bytes]:
         more = urllib.parse.urlencode(query or {})
-        path = "/" + urllib.parse.quote(checked(name)) if name else ""
+        path = "/" + urllib.parse.quote(checked(name)) if name is not None else ""
         address = "%s%s?%s" % (self._base, path, "&".join(part for part in (more, self._query) if part))
         request = urllib.request.Request(address, data, dict(headers, **{"x-ms-version": VERSION}), method=method)
         try:

@@ -52,15 +52,12 @@ def build_pilot() -> bytes:
 
 @lru_cache(maxsize=1)
 def build_wheels() -> bytes:
-    """The packages that the pilot needs, unpacked into one archive, for nodes that lack them and cannot reach an index.
+    """The wheels of the packages that the pilot needs, in one archive, for nodes that lack them and cannot reach an index.
 
     They are the ones installed here, so they fit nodes with the same processor and Python.
     """
-    files: dict[str, bytes] = {}
-    for name in pins_of([_NEEDS]):
-        with zipfile.ZipFile(io.BytesIO(wheel_of(name).data)) as wheel:
-            files |= {entry: wheel.read(entry) for entry in wheel.namelist()}
-    return _zipped(files)
+    wheels = [wheel_of(name) for name in pins_of([_NEEDS])]
+    return _zipped({wheel.name: wheel.data for wheel in wheels})
 
 
 async def put_pilot(carrier: Carrier) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from email.utils import formatdate
@@ -36,11 +37,13 @@ class BlobLogin(Struct, frozen=True, kw_only=True):
 class BlobAccount:
     """One storage account. `aclose` closes its connections."""
 
-    def __init__(self, url: str, login: BlobLogin) -> None:
+    def __init__(self, url: str, login: BlobLogin, certificate: str | None = None) -> None:
         """
         Args:
             url: such as https://NAME.blob.core.windows.net, or http://127.0.0.1:10000/devstoreaccount1.
+            certificate: file of the only certificates that are trusted; None: those of this machine.
         """
+        self._trust = ssl.create_default_context(cafile=certificate) if certificate else True
         self.url = url.rstrip("/")
         parts = urlsplit(self.url)
         self.name = parts.path.strip("/") or (parts.hostname or "").partition(".")[0]
@@ -80,7 +83,7 @@ class BlobAccount:
         signed = await self._signed(method, full, query or {}, headers or {}, data)
         address = URL(shown(self.url)).with_path(full, encoded=True).with_query(query or {})
         try:
-            async with self._session.request(method, address, headers=signed, data=data) as answer:
+            async with self._session.request(method, address, headers=signed, data=data, ssl=self._trust) as answer:
                 found = await answer.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise CarrierError(f"{self.name}{path}: {str(error) or type(error).__name__}") from error

@@ -67,13 +67,14 @@ class BlobCarrier:
 class BlobBoxes:
     """Implements `Boxes`."""
 
-    def __init__(self, url: str, login: BlobLogin, owner: str) -> None:
+    def __init__(self, url: str, login: BlobLogin, owner: str, certificate: str | None = None) -> None:
         """
         Args:
             url: of the account.
             owner: of the boxes, such as HOME-POOL; others with the same account do not see them.
+            certificate: as for `BlobAccount`.
         """
-        self._account = BlobAccount(url, login)
+        self._account = BlobAccount(url, login, certificate)
         self._owner = owner
 
     async def open(self, host: str, generation: int, stops_at: float) -> Box:
