@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Collection
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import anyio
 from msgspec import Struct, field
@@ -17,15 +16,15 @@ from msgspec.structs import replace
 
 from evalfleet.core.hosts.health import OtherWay
 from evalfleet.core.readiness import Notice, ReadinessCheck
-from evalfleet.errors import BackendError, ConfigError, RunnerUnavailable
+from evalfleet.errors import BackendError, ConfigError
 from evalfleet.hosts.access import USERS, name_in_errors
 from evalfleet.hosts.base import CanarySpec, HostInfo, Inbox, gpus_of, single_error
+from evalfleet.hosts.protocol.current_runner import current_link, in_time
 from evalfleet.hosts.protocol.link import PROTOCOL, CommandRefused, OnEvents, RunnerLink
 from evalfleet.hosts.protocol.runner_host import into
 from evalfleet.hosts.ssh.login.hosts_file import SshHostSpec
 from evalfleet.layout import Home
 from evalfleet.model import JsonObject, Tools
-from evalfleet.runner.build import build
 
 try:
     import asyncssh
@@ -43,8 +42,6 @@ from evalfleet.hosts.ssh.connection import Keepalive, connected
 from evalfleet.hosts.ssh.login.host_keys import HostKeys
 from evalfleet.hosts.ssh.tools import HostTools, Say, Tell, ToolsPackage, prepare_host, recheck_host
 
-_HELLO_S = 150.0  # the first answer may wait for a runner that ends what its dead predecessor left, on a host far away
-_ENDED_S = 30.0
 _OTHER_S = 180.0  # a host that is slow to answer must not seem silent
 
 
@@ -95,14 +92,16 @@ class SshBackend:
             async with AsyncExitStack() as stack:
                 with name_in_errors(self.name), single_error():
                     connection = await stack.enter_async_context(self._connected())
-                    link = await stack.enter_async_context(self._current(connection, run_id, epoch, inbox))
+                    fence = {"run": run_id, "epoch": epoch, **self._claim}
+                    link = await stack.enter_async_context(
+                        current_link(lambda: self._linked(connection, into(inbox)), fence)
+                    )
                     if self._settings.watch_eviction:
                         await _watch(link)
-                    info = self._info(await _in_time(link, "inventory"))
+                    info = self._info(await in_time(link, "inventory"))
                     python = None
                     if self._tools is not None:
-                        fence = {"run": run_id, "epoch": epoch, **self._claim}
-                        hello = await _in_time(link, "hello", protocol=PROTOCOL, **fence)
+                        hello = await in_time(link, "hello", protocol=PROTOCOL, **fence)
                         busy = any(one["run"] == run_id and one["state"] == "running" for one in hello["attempts"])
                         python = await self._tools.prepare(connection, busy=busy)
                 bulk = BulkLink(lambda: self._linked(connection, lambda _: None))
@@ -194,31 +193,6 @@ class SshBackend:
         ):
             yield link
 
-    @asynccontextmanager
-    async def _current(
-        self, connection: asyncssh.SSHClientConnection, run_id: str, epoch: int, inbox: Inbox
-    ) -> AsyncGenerator[RunnerLink]:
-        """A link to a runner of this version. One of another version is used only while it is busy and its protocol is compatible."""
-        _, version = build()
-        fence = {"run": run_id, "epoch": epoch, **self._claim}
-        for is_second in (False, True):
-            async with self._linked(connection, into(inbox)) as link:
-                try:
-                    hello = await _in_time(link, "hello", protocol=PROTOCOL, notices=True, **fence)
-                except CommandRefused as error:
-                    if error.code != "bad_request":
-                        raise
-                    hello: JsonObject = {"version": None}
-                if hello["version"] != version and not is_second and await _ended(link):
-                    continue
-                if hello["version"] is None:
-                    raise RunnerUnavailable(
-                        "its runner is of another evalfleet version with another protocol and still has tasks; "
-                        "wait for them, or finish them with that version"
-                    )
-                yield link
-                return
-
     def _info(self, inventory: JsonObject) -> HostInfo:
         return HostInfo(
             name=self._spec.name,
@@ -229,25 +203,9 @@ class SshBackend:
         )
 
 
-async def _in_time(link: RunnerLink, do: str, **fields: Any) -> JsonObject:
-    with anyio.move_on_after(_HELLO_S):
-        return await link.request(do, **fields)
-    raise RunnerUnavailable(f"its runner has not answered for {_HELLO_S:.0f} s")
-
-
 async def _watch(link: RunnerLink) -> None:
     try:
-        await _in_time(link, "watch")
+        await in_time(link, "watch")
     except CommandRefused as error:
         if error.code != "bad_request":  # a busy runner of an older version, which knows no notices
             raise
-
-
-async def _ended(link: RunnerLink) -> bool:
-    """Ask the runner to end if it is idle; True if it has ended."""
-    answer = await _in_time(link, "shutdown", if_idle=True)
-    if answer.get("ended"):
-        with anyio.move_on_after(_ENDED_S):
-            await link.gone.wait()
-            return True
-    return False
