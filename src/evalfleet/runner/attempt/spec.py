@@ -6,6 +6,7 @@ import os
 import re
 import sys
 
+from ..gpu.devices import GIVEN
 from ..jsontext import as_list, as_object
 
 TYPE_CHECKING = False
@@ -204,6 +205,8 @@ class AttemptSpec:
         env = {"PATH": DEFAULT_PATH, "PYTHONUNBUFFERED": "1"}
         if self.host_env:
             env.update(os.environ)  # the runner kept only a few plain variables of its own
+            if GIVEN in env:  # a task that leases none still sees no GPUs of others
+                env["CUDA_VISIBLE_DEVICES"] = env.pop(GIVEN)
         env.update(self.env)
         env.update(secrets)
         env.update(

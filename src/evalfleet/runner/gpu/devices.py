@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 STAND_IN = "gpus.json"
 SIGNS = ("/dev/nvidiactl", "/proc/driver/nvidia", "/dev/dxg")  # of a driver; the last one is WSL's
+GIVEN = "EVALFLEET_GPUS_GIVEN"  # as CUDA_VISIBLE_DEVICES: the host gave these to the runner, and the others belong to others
 LIBRARY = "EVALFLEET_NVML"  # names the file of NVIDIA's library, where it lies in an odd place
 REFRESH_S = 2.0
 OLD_S = 5.0  # an older probe is not reported
@@ -31,6 +32,14 @@ NONE_S = 60.0  # after a look that found no driver, or hung
 
 def stand_in(spool: str) -> str:
     return os.path.join(spool, STAND_IN)
+
+
+def given(rows: list[Row]) -> list[Row]:
+    """Those of a host's GPUs that this runner may use: all, unless the host gave it some."""
+    if GIVEN not in os.environ:
+        return rows
+    names = [name.strip() for name in os.environ[GIVEN].split(",") if name.strip()]
+    return [row for row in rows if any(name == str(row["index"]) or row["uuid"].startswith(name) for name in names)]
 
 
 def may_have_gpus() -> bool:

@@ -10,7 +10,7 @@ import os
 
 from ..attempt import process_tree
 from ..jsontext import as_list, as_object
-from .devices import stand_in
+from .devices import given, stand_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class GpuProbe:
 
     def rows(self) -> list[dict[str, Any]]:
         """Raises OSError: the driver went away."""
-        return [self._owners.row(row) for row in self._nvml.rows()]
+        return given([self._owners.row(row) for row in self._nvml.rows()])
 
 
 def read_stand_in(spool: str, runner: int) -> list[dict[str, Any]] | None:
@@ -50,7 +50,7 @@ def read_stand_in(spool: str, runner: int) -> list[dict[str, Any]] | None:
     except (OSError, ValueError):
         return []
     owners = ProcessOwners(spool, runner)
-    return [owners.row(row) for row in map(as_object, rows) if row is not None and row.get("uuid")]
+    return given([owners.row(row) for row in map(as_object, rows) if row is not None and row.get("uuid")])
 
 
 class ProcessOwners:
