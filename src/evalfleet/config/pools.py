@@ -28,7 +28,9 @@ class PoolOptions(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     # Machines that exist
     hosts: str | None = None  # path of a hosts file; over HTTP what it says
     trust_first_use: bool | None = None
-    # Machines of a cloud
+    # A cluster that exists
+    address: str | None = None
+    # Machines of a cloud; a cluster takes some of them
     workers: Machines | None = None
     size: Names | None = None
     regions: Names | None = None

@@ -13,6 +13,7 @@ from evalfleet.hosts.probe import LIMIT_S, probe
 from evalfleet.model import JsonObject, Pool
 from evalfleet.operations.pools import status
 from evalfleet.pools.kinds import registry
+from evalfleet.pools.kinds.base import AsksHosts
 from evalfleet.store.home.facts import identified
 from evalfleet.store.reader import StoreReader
 
@@ -28,14 +29,19 @@ async def probed(settings: config.Settings, store: StoreReader, pool: Pool, limi
     facts = status(settings, store, pool)
     known = pool.settings.get("benchmark")
     guests = _guests(settings, known)
-    hosts = registry.kind_of(pool).reachable(pool, store.hosts.of_pool(pool.name))
+    kind, home = registry.kind_of(pool), identified(settings.home, store.home.identity())
     orders = guest_orders(guests, limit_s / 4) if guests is not None else None
-    found = await probe(hosts, identified(settings.home, store.home.identity()), limit_s, orders)
+    if isinstance(kind, AsksHosts):
+        found = await kind.probe(pool, home, limit_s)
+    else:
+        found = await probe(kind.reachable(pool, store.hosts.of_pool(pool.name)), home, limit_s, orders)
     done = {host: row["completed"] for host, row in store.pools.tallies(pool)["hosts"].items()}
     by_container = store.pools.container_tallies(pool)
 
     def asked(row: HostRow) -> HostRow:
-        answer = found[row.host]
+        answer = found.get(row.host)
+        if answer is None:  # there is no such machine now
+            return row
         rows: list[JsonObject] = answer.pop("guests", None) or []
         error = answer.pop("guests_error", None)
         if error is not None and guests is not None and known:

@@ -115,6 +115,16 @@ class KeepsFolders(Protocol):
 
 
 @runtime_checkable
+class AsksHosts(Protocol):
+    """What a kind may have besides: its hosts are asked in a way of its own by `pool status --probe`, not over SSH."""
+
+    async def probe(self, pool: Pool, home: Home, limit_s: float) -> dict[str, JsonObject]:
+        """The answer of each host that is there now, by name: whether it is `reachable`, and its resources (`host`) or the
+        `error`."""
+        ...
+
+
+@runtime_checkable
 class KeepsRunners(Protocol):
     """What a kind may have besides: its hosts keep a runner that waits for work, which `evalfleet reap` ends."""
 

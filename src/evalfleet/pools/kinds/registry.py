@@ -24,6 +24,7 @@ BUILT_IN = {
     "azure-vm": "evalfleet.azure.provider:KIND",
     "azure-batch": "evalfleet.azure.batch.provider:KIND",
     "tiers": "evalfleet.pools.kinds.tiers:KIND",
+    "ray": "evalfleet.pools.kinds.ray:KIND",
 }
 
 

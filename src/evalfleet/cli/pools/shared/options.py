@@ -26,7 +26,10 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--trust-first-use", is_flag=True, default=None, help="ssh: accept and print the key of an unknown host."
     ),
-    click.option("-w", "--workers", type=click.IntRange(1, 1000), help="cloud: number of machines."),
+    click.option("--address", help="ray: address of the cluster: ray://HOST:10001, HOST:6379 or auto."),
+    click.option(
+        "-w", "--workers", type=click.IntRange(1, 1000), help="cloud: number of machines; ray: most actors at a time."
+    ),
     click.option("--size", metavar="SIZES", help="cloud: machine sizes, comma-separated, most preferred first."),
     click.option("--regions", metavar="REGIONS", help="cloud: regions, comma-separated, most preferred first."),
     click.option(
@@ -34,20 +37,20 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     ),
     click.option("--image", metavar="NAME|ID", help="cloud: golden image.  [default: Ubuntu]"),
     click.option("--disk-gb", type=click.IntRange(30, 4095), help="cloud: disk size.  [default: 128]"),
-    click.option("--slots", type=click.IntRange(1, 64), help="cloud: tasks at a time per machine.  [default: 1]"),
+    click.option("--slots", type=click.IntRange(1, 64), help="cloud, ray: tasks at a time per machine.  [default: 1]"),
     click.option(
         "--max-hours",
         type=click.FloatRange(0.5, 720),
-        help="cloud: machines stop after this many hours without a controller.  [default: 4]",
+        help="cloud, ray: machines stop after this many hours without a controller.  [default: 4]",
     ),
     budget_option,
     click.option(
-        "--min", type=click.IntRange(0, 1000), help="cloud: scale with the queue: minimum number of machines."
+        "--min", type=click.IntRange(0, 1000), help="cloud, ray: scale with the queue: minimum number of machines."
     ),
     click.option(
-        "--max", type=click.IntRange(1, 1000), help="cloud: scale with the queue: maximum number of machines."
+        "--max", type=click.IntRange(1, 1000), help="cloud, ray: scale with the queue: maximum number of machines."
     ),
-    duration_option("--idle", help="cloud: remove a machine after this much idle time.  [default: 10m]"),
+    duration_option("--idle", help="cloud, ray: remove a machine after this much idle time.  [default: 10m; ray: 2m]"),
     click.option(
         "--idle-action",
         type=click.Choice(["stop", "delete"]),
@@ -84,7 +87,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         callback=_pairs,
         multiple=True,
         metavar="NAME=VALUE",
-        help="Option of a plug-in's backend; repeatable.",
+        help="Option of the backend: of ray cpus, gpus, resources, price; or of a plug-in's. Repeatable.",
     ),
 )
 
