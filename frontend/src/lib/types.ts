@@ -28,6 +28,7 @@ export type {
   RunState,
   ScoreSeries as Series,
   StudyFound,
+  TierRow,
   TaskCounts as Counts,
   TaskFacts as Task,
   TaskGrid as Grid,

@@ -167,7 +167,9 @@ class Dispatcher:
         orders.slots = self._shared_slots.wants(
             met, self.live, lambda: min(orders.want - len(self.live), self._allowance())
         )
-        self._canaries.launch(reached, orders, wanted=orders.want > len(self.live))
+        # A fleet that expects hosts may be trying a pool again, while others do all work.
+        is_wanted = orders.want > len(self.live) or (self.hosts.expects and orders.want > 0)
+        self._canaries.launch(reached, orders, wanted=is_wanted)
         if self._canaries.end_trials([live.attempt for live in self.live.values()]):
             self._admission.freed()
             self._admission.look_again()

@@ -146,7 +146,8 @@ class PoolController:
     async def retry_quarantined(self, most: int | None = None) -> None:
         """Let machines in quarantine prove themselves again, `most` of them or all."""
         context = self._context
-        waiting = [host for host in await context.record.hosts() if host.state is HostState.QUARANTINED]
+        hosts = [host for host in await context.record.hosts() if host.desired is DesiredState.RUNNING]
+        waiting = [host for host in hosts if host.state is HostState.QUARANTINED]
         for host in waiting[:most]:
             await MachineController(context, host).move(state=HostState.PREPARING, reason=None)
 

@@ -38,6 +38,7 @@ class Member:
         self._most = most
         self._absent_since: dict[str, float] = {}
         self._starting_since: dict[str, float] = {}
+        self._failed_since: dict[str, float] = {}  # machines; their rows are written again later
         self._refused_since: float | None = None
         self._met: set[str] = set()  # hosts that took work, or could have
 
@@ -121,21 +122,16 @@ class Member:
             since = self._starting_since[row.name]
             if row.desired is not DesiredState.RUNNING:
                 return made
+            self._failed_since.pop(row.name, None)
             if now - since < terms.start_s:
                 return _with(made, Condition.STARTING)
             check = f" (readiness check {row.readiness_check})" if row.readiness_check else ""
             return _with(made, Condition.FAILED, since + terms.start_s, f"{reason} after {terms.start_s:g} s{check}")
         if row.state is HostState.READY:
             return None if is_there else _with(made, Condition.STARTING)
-        if row.state is HostState.QUARANTINED or facts.unwell is not None:
-            return _with(made, Condition.FAILED, row.updated_at, reason)
-        if (
-            row.state in _OVER
-            and row.desired is DesiredState.RUNNING
-            and not facts.preempted
-            and row.made_at is not None
-        ):
-            return _with(made, Condition.FAILED, row.gone_at or row.updated_at, reason)
+        was_lost = row.state in _OVER and row.desired is DesiredState.RUNNING and not facts.preempted
+        if row.state is HostState.QUARANTINED or facts.unwell is not None or (was_lost and row.made_at is not None):
+            return _with(made, Condition.FAILED, self._failed_since.setdefault(row.name, row.updated_at), reason)
         return made if row.state not in _OVER else None
 
     def _refusal(self, now: float, silence_s: float) -> str | None:
