@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct, field
 
 from evalfleet.hosts.mailbox.carrier import Carrier
+from evalfleet.hosts.mailbox.stream import insist
 from evalfleet.model import JsonObject
 from evalfleet.pilot import names
 from evalfleet.pilot.keys import BadSignature, PublicIdentity, read_introduction, read_signed
@@ -97,7 +98,7 @@ class PilotView:
         deadline = anyio.current_time() + wait_s
         first: Beat | None = None
         while True:
-            beat = await self.beat()
+            beat = await insist(self.beat, wait_s)
             if beat is not None:
                 if abs(now() - beat.at) < FRESH_S or (first is not None and beat.number != first.number):
                     return True
