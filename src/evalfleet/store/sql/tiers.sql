@@ -35,7 +35,7 @@ select tier_demand.run_id as run_id, tier_demand.workers as wanted, tier_demand.
          where attempt.run_id = run.id and attempt.state in ('leased', 'starting', 'running') and host.pool = tier_demand.tier) as live
   from tier_demand join run on run.id = tier_demand.run_id
  where run.state = 'running' and (:tier is null or tier_demand.tier = :tier) and (:pool is null or tier_demand.pool = :pool)
- order by run.created_at;
+ order by run.created_at, tier_demand.tier, run.rowid;
 
 -- name: select_tier_starts
 -- The newest machines of a pool of which it is known how their start ended: whether they became ready, and when.

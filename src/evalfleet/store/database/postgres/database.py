@@ -11,7 +11,6 @@ a row that it writes tells whether it has happened already.
 from __future__ import annotations
 
 import itertools
-import os
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -24,7 +23,7 @@ import psycopg
 from evalfleet.errors import InputError, StoreError, StoreFenced, StoreRestored
 from evalfleet.store.database.base import Conflict, Row
 from evalfleet.store.database.postgres.clock import ServerClock
-from evalfleet.store.database.postgres.dialect import translated
+from evalfleet.store.database.postgres.dialect import Statement, translated
 from evalfleet.store.database.postgres.locks import NamedLocks, key_of
 from evalfleet.store.database.postgres.mark import SeenMark
 from evalfleet.store.database.postgres.replay import Replay
@@ -37,15 +36,17 @@ from evalfleet.store.database.postgres.server import (
     command,
     connect,
     cut,
+    schema_of,
     unreachable,
 )
+from evalfleet.store.database.postgres.session import Session
+from evalfleet.store.database.postgres.unsent import Unsent
 
 Clock = Callable[[], float]
 
 _AT_A_TIME = 500  # rows that are sent together
 _PAGE = 256  # rows that are read ahead where all of them may be too many
 _PATIENCE_S = 300.0  # how long a server that went away is waited for: tasks go on meanwhile
-_OLD_S = 30 * 24 * 3600.0  # rows of sessions that ended without a close go after this time
 
 # A transaction that was undone leaves a gap in the numbers of rows. Under the write lock the next ones can follow without it.
 _NUMBER_ON = "select " + ", ".join(
@@ -71,22 +72,21 @@ class PostgresDatabase:
         self._depth = 0
         self._reading = 0
         self._wrote = False
-        self._released = ""  # the part that is over, which the server is told with its next one
         self._in_use = threading.RLock()
-        self._session = os.urandom(12).hex()
-        self._number = 0  # of this session's last transaction
+        self._session = Session()
         self._changed = False
         self._over: StoreError | None = None
         self._streams = itertools.count(1)
         self._replay = Replay()
+        self._unsent = Unsent()
         try:
             self._connection = self._connected()
         except psycopg.Error as error:
             raise unreachable(error, url) from error
         self._pid = self._connection.info.backend_pid
-        self.schema: str = self._schema()
+        self.schema = schema_of(self._connection, self.where)
         self._begin_text = f"begin; select pg_advisory_xact_lock({key_of(self.schema, '')})"
-        self._locks = NamedLocks(self.schema, self._session)
+        self._locks = NamedLocks(self.schema, self._session.id)
 
     @property
     def connection(self) -> Connection:
@@ -101,16 +101,27 @@ class PostgresDatabase:
         statement = self._sql[name]
         with self._in_use:
             self._wrote |= statement.writes
-            given = statement.values(values)
-            found = self._answer(lambda: self._fetched(statement.text, given))
+            given = self._given(statement, values)
+            if self._depth and not statement.answers:
+                self._ready()
+                self._unsent.add(statement.text, given)
+                found: list[Row] = []
+            else:
+                found = self._answer(lambda: self._fetched(statement.text, given))
             if self._depth:
                 self._replay.add(statement.text, given, found)
             return found
 
+    def _given(self, statement: Statement, values: dict[str, Any]) -> list[Any]:
+        try:
+            return statement.values(values)
+        except UnicodeEncodeError as error:
+            raise InputError(f"{error.object!r} is not Unicode text") from error
+
     def stream(self, name: str, /, **values: Any) -> Iterator[Row]:
         statement = self._sql[name]
         with self._in_use:
-            self._ready()
+            self._flush()
             self._replay.forbid()
             cursor = self._connection.cursor(
                 f"stream_{next(self._streams)}", withhold=not (self._depth or self._reading)
@@ -118,7 +129,7 @@ class PostgresDatabase:
             cursor.itersize = _PAGE
         try:
             with self._clear_errors():
-                cursor.execute(statement.text.encode(), statement.values(values))
+                cursor.execute(statement.text.encode(), self._given(statement, values))
                 while found := cursor.fetchmany(_PAGE):
                     yield from found
         finally:
@@ -131,10 +142,12 @@ class PostgresDatabase:
             self._wrote |= statement.writes
             self._replay.forbid()  # a submission of many tasks is made again rather than kept in memory
             while some := list(itertools.islice(values, _AT_A_TIME)):
-                given = [statement.values(one) for one in some]
+                given = [self._given(statement, one) for one in some]
                 try:
-                    with self.transaction(), self._connection.cursor() as cursor:
-                        cursor.executemany(statement.text.encode(), given)
+                    with self.transaction():
+                        self._flush()
+                        with self._connection.cursor() as cursor:
+                            cursor.executemany(statement.text.encode(), given)
                 except psycopg.errors.UniqueViolation:
                     self._one_by_one(statement.text, some, given)
                 except psycopg.Error as error:
@@ -167,7 +180,7 @@ class PostgresDatabase:
                 raise
             finally:
                 self._depth = 0
-                self._released = ""
+                self._unsent.clear()
                 self._replay.clear()
 
     @contextmanager
@@ -175,19 +188,19 @@ class PostgresDatabase:
         """A method inside a batch: if it fails and the caller goes on, nothing of it remains."""
         self._depth += 1
         name = f"part_{self._depth}"
-        self._answer(lambda: command(self._connection, f"{self._released}savepoint {name}"))
-        self._released = ""
+        begun = self._unsent.place()
+        self._unsent.add(f"savepoint {name}")
         self._replay.begin_part(name)
         try:
             yield
         except BaseException:
-            with suppress(psycopg.Error):
-                command(self._connection, f"rollback to {name}; release {name}")
-            self._released = ""
+            if not self._unsent.drop_since(begun):
+                with suppress(psycopg.Error):
+                    command(self._connection, f"rollback to {name}; release {name}")
             self._replay.end_part(undone=True)
             raise
         else:
-            self._released = f"release {name}; "
+            self._unsent.add(f"release {name}")
             self._replay.end_part(undone=False)
         finally:
             self._depth -= 1
@@ -200,18 +213,19 @@ class PostgresDatabase:
                 command(self._connection, "rollback")
             raise
         self._replay.clear()
-        self._depth, self._wrote, self._released = 1, False, ""
+        self._depth, self._wrote = 1, False
         if self._server_clock.is_due():
             self._set_clock(self._connection)
 
     def _commit(self) -> None:
-        number = self._number + 1
-        text = "commit"
-        if self._wrote:
-            text = f"{self._keep_number(number)} notify {CHANNEL}, '{self.schema}'; commit"
+        number = self._session.number + 1
         while True:
             try:
-                command(self._connection, text)
+                if self._wrote:
+                    for text in (*self._session.to_keep(number), f"notify {CHANNEL}, '{self.schema}'"):
+                        self._unsent.add(text)
+                self._unsent.add("commit")
+                self._unsent.send(self._connection)
                 break
             except psycopg.Error as error:
                 if not self._is_cut(error):
@@ -220,7 +234,7 @@ class PostgresDatabase:
                     break
                 self._do_again()
         if self._wrote:
-            self._number = number
+            self._session.number = number
             if self._mark.is_due():
                 self._mark.set(self._connection)
 
@@ -228,21 +242,10 @@ class PostgresDatabase:
         """Raise StoreRestored where the store lacks an event that its home has seen."""
         self._mark.check(self._connection, self.where)
 
-    def _keep_number(self, number: int) -> str:
-        if number > 1:
-            return f"update session set number = {number} where id = '{self._session}';"
-        return (
-            f"delete from session where at < extract(epoch from now()) - {_OLD_S};"
-            f"insert into session (id, number, at) values ('{self._session}', 1, extract(epoch from now()));"
-        )
-
     def wrote(self) -> None:
         """Say that the open transaction wrote something by itself, over the connection."""
         self._wrote = True
         self._replay.forbid()
-
-    def _forget_number(self) -> str:
-        return f"delete from session where id = '{self._session}';" if self._number else ""
 
     def _happened(self, number: int) -> bool:
         """Whether the transaction of that number was committed before its connection was cut."""
@@ -250,7 +253,7 @@ class PostgresDatabase:
         # The server may still be about to commit it; it holds the lock until then.
         command(self._connection, self._begin_text)
         try:
-            return self._last_number(self._connection) == number
+            return self._session.stored(self._connection) == number
         finally:
             command(self._connection, "rollback")
 
@@ -300,10 +303,10 @@ class PostgresDatabase:
     def close(self) -> None:
         with self._in_use:
             if not self._connection.closed:
-                if self._number:
+                if self._session.number:
                     self._mark.set(self._connection)
                 with suppress(psycopg.Error):  # the server frees them as well, but a moment later
-                    command(self._connection, f"{self._forget_number()} select pg_advisory_unlock_all()")
+                    command(self._connection, f"{self._session.to_forget()} select pg_advisory_unlock_all()")
             self._connection.close()
             self._over = self._over or StoreError("the store is closed")
 
@@ -320,28 +323,12 @@ class PostgresDatabase:
         found = command(connection, "select extract(epoch from clock_timestamp())::double precision as now")
         self._server_clock.set(found["now"], asked_s)
 
-    def _schema(self) -> str:
-        found = command(
-            self._connection, "select current_schema() as schema, current_setting('server_encoding') as encoding"
-        )
-        wrong = None
-        if found["schema"] is None:
-            wrong = "the user may use no schema in it; create one, or name one: ?options=-csearch_path%3DNAME"
-        elif found["encoding"] != "UTF8":
-            wrong = (
-                f"its encoding is {found['encoding']}; create it with: createdb --encoding UTF8 --template template0"
-            )
-        if wrong is not None:
-            self._connection.close()
-            raise InputError(f"cannot use the store {self.where}: {wrong}")
-        return found["schema"]
-
     def _ready(self) -> None:
         """Make sure that there is a connection, outside of a transaction. Raises StoreFenced, StoreBusy."""
         if self._over is not None:
             raise self._over
         if self._connection.closed and not (self._depth or self._reading):
-            self._reconnect(allowed=self._number)
+            self._reconnect(allowed=self._session.number)
 
     def _answer(self, ask: Callable[[], Any]) -> Any:
         """Ask the server; again on a new connection where this one is cut, after all that the open transaction has done."""
@@ -357,15 +344,15 @@ class PostgresDatabase:
 
     def _do_again(self) -> None:
         """Make a new connection, and bring it to where the one that was cut had been. Raises StoreCut, StoreFenced."""
+        self._unsent.clear()
         while True:
             if self._connection.closed:
-                self._reconnect(allowed=self._number)
+                self._reconnect(allowed=self._session.number)
             if not self._depth:
                 return
             try:
                 command(self._connection, f"{self._begin_text}; {_NUMBER_ON}")
                 self._replay.run(self._executed)
-                self._released = ""
                 return
             except psycopg.Error as error:
                 if not self._is_cut(error):
@@ -397,7 +384,7 @@ class PostgresDatabase:
         self._connection, self._pid = connection, connection.info.backend_pid
         self._changed = True
         try:
-            if self._number and self._last_number(connection) not in (self._number, allowed):
+            if self._session.number and self._session.stored(connection) not in (self._session.number, allowed):
                 raise StoreRestored(
                     f"the store {self.where} is older than what this process wrote to it: the server was restored from a backup. "
                     "Nothing was changed; restore a newer backup"
@@ -407,13 +394,20 @@ class PostgresDatabase:
             self._over = error
             raise
 
-    def _last_number(self, connection: Connection) -> int:
-        found = command(connection, f"select number from session where id = '{self._session}'")
-        return 0 if found is None else found["number"]
-
     def _fetched(self, text: str, values: list[Any]) -> list[Row]:
-        cursor = self._connection.execute(text.encode(), values)
+        if self._unsent:
+            self._unsent.add(text, values)
+            cursor = self._unsent.send(self._connection)
+            assert cursor is not None
+        else:
+            cursor = self._connection.execute(text.encode(), values)
         return [] if cursor.description is None else list(cursor.fetchall())
+
+    def _flush(self) -> None:
+        """Send what was not waited for yet."""
+        self._ready()
+        if self._unsent:
+            self._answer(lambda: self._unsent.send(self._connection))
 
     @contextmanager
     def _clear_errors(self) -> Generator[None]:

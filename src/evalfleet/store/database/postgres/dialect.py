@@ -37,6 +37,7 @@ class Statement(NamedTuple):
     names: tuple[str, ...]  # of its values, in the order of their numbers
     makers: tuple[Callable[[Any], Any], ...]  # from each value to one of the type that is declared for it
     writes: bool
+    answers: bool  # whether it may return rows
 
     def values(self, given: Mapping[str, Any]) -> list[Any]:
         found: list[Any] = []
@@ -65,7 +66,8 @@ def translate(sql: str) -> Statement:
 
     text = _PLACE.sub(placed, sql).strip()
     writes = _WRITES.search(text) is not None
-    return Statement(text, tuple(names), tuple(_type(name)[1] for name in names), writes)
+    answers = not writes or re.search(r"\breturning\b", text) is not None
+    return Statement(text, tuple(names), tuple(_type(name)[1] for name in names), writes, answers)
 
 
 def _type(name: str) -> tuple[str, Callable[[Any], Any]]:
@@ -78,6 +80,8 @@ def _type(name: str) -> tuple[str, Callable[[Any], Any]]:
 
 
 def text_of(value: Any) -> str:
-    """Without the character of number 0, which no text of PostgreSQL can hold."""
+    """Without the character of number 0, which no text of PostgreSQL can hold. Raises UnicodeEncodeError."""
     text = str(value)
+    if not text.isascii():
+        text.encode()
     return text.replace("\x00", "\ufffd") if "\x00" in text else text

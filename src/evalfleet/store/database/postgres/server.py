@@ -106,6 +106,20 @@ def command(connection: Connection, text: str) -> Any:
             return found
 
 
+def schema_of(connection: Connection, where: str) -> str:
+    """The schema in which the store lies. Closes the connection and raises InputError where it cannot be used."""
+    found = command(connection, "select current_schema() as schema, current_setting('server_encoding') as encoding")
+    wrong = None
+    if found["schema"] is None:
+        wrong = "the user may use no schema in it; create one, or name one: ?options=-csearch_path%3DNAME"
+    elif found["encoding"] != "UTF8":
+        wrong = f"its encoding is {found['encoding']}; create it with: createdb --encoding UTF8 --template template0"
+    if wrong is not None:
+        connection.close()
+        raise InputError(f"cannot use the store {where}: {wrong}")
+    return found["schema"]
+
+
 def unreachable(error: Exception, url: str) -> StoreError:
     """What a person should read where no connection could be made."""
     return StoreUnwritable(
