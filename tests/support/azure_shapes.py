@@ -161,6 +161,37 @@ BATCH_ACCOUNT = record(
         keyVaultReference={},
     ),
 )
+_NAME = record("value", value=TEXT, localizedValue=TEXT)
+_VALUE = record(
+    "timeStamp", timeStamp=MOMENT, average=NUMBER, minimum=NUMBER, maximum=NUMBER, total=NUMBER, count=NUMBER
+)
+_SERIES = record(metadatavalues={"type": "array"}, data={"type": "array", "items": _VALUE})
+METRIC = record(
+    "id type name unit timeseries",
+    id=TEXT,
+    type=TEXT,
+    name=_NAME,
+    displayDescription=TEXT,
+    errorCode=TEXT,
+    errorMessage=TEXT,
+    unit=choice("Count", "Bytes", "Seconds", "CountPerSecond", "BytesPerSecond", "Percent"),
+    timeseries={"type": "array", "items": _SERIES},
+)
+METRICS = record(
+    "starttime endtime value",
+    starttime=TEXT,
+    endtime=TEXT,
+    interval=TEXT,
+    namespace=TEXT,
+    resourceregion=TEXT,
+    resourceid=TEXT,
+    value={"type": "array", "items": METRIC},
+)
+BATCH_OF_METRICS = asked(
+    {"200": record(values={"type": "array", "items": METRICS})},
+    record(resourceids={"type": "array", "items": TEXT, "minItems": 1, "maxItems": 50}),
+    "starttime endtime interval metricnamespace metricnames aggregation top orderby filter rollupby",
+)
 DOCUMENTS: dict[str, Any] = {
     "batch": {
         "info": {"version": "2024-07-01"},
@@ -168,6 +199,10 @@ DOCUMENTS: dict[str, Any] = {
             f"{_SCOPES[1]}/providers/microsoft.batch/batchaccounts": {"get": asked({"200": listed(BATCH_ACCOUNT)})},
             f"{_SCOPES[1]}/providers/microsoft.batch/batchaccounts/{{n}}": stored(BATCH_ACCOUNT),
         },
+    },
+    "metrics": {
+        "info": {"version": "2024-02-01"},
+        "paths": {"/monitor/{r}/subscriptions/{s}/metrics:getbatch": {"post": BATCH_OF_METRICS}},
     },
     "history": {
         "info": {"version": "v1.0"},

@@ -516,6 +516,9 @@ export interface HostSeries {
   net_in_bps: (number | null)[];
   net_out_bps: (number | null)[];
   gpu: (number | null)[];
+  disk_read_bps: (number | null)[];
+  disk_write_bps: (number | null)[];
+  from_cloud: boolean[];
 }
 
 export interface HostSeriesList {

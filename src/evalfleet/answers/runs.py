@@ -170,6 +170,9 @@ class HostSeries(Answer, frozen=True, kw_only=True):
     net_in_bps: list[float | None]
     net_out_bps: list[float | None]
     gpu: list[float | None]
+    disk_read_bps: list[float | None]  # only its cloud tells
+    disk_write_bps: list[float | None]
+    from_cloud: list[bool]  # whether its cloud measured it, because the host itself was not asked or did not answer
 
 
 class HostSeriesList(Answer, frozen=True, kw_only=True):

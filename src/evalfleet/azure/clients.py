@@ -27,6 +27,7 @@ except ImportError:
 if TYPE_CHECKING:
     from azure.batch.aio import BatchClient
     from azure.mgmt.compute.aio import ComputeManagementClient
+    from azure.monitor.querymetrics.aio import MetricsClient
 
 RETRIES = 3  # of one request, by the library itself; our own plans go on from there
 
@@ -41,16 +42,19 @@ class Clients:
         credential: Any,
         make_compute: Callable[[], ComputeManagementClient],
         make_batch: Callable[[str], BatchClient],
+        make_metrics: Callable[[str], MetricsClient],
     ) -> None:
         """
         Args:
             make_batch: makes the client of the Batch account at an address.
+            make_metrics: makes Azure's client for the metrics of a region. Raises InputError where its library is missing.
         """
         self.settings = settings
         self.arm = arm
         self.credential = credential  # what signs us in
         self._make_compute = make_compute
         self.make_batch = make_batch
+        self.metrics = make_metrics
 
     @cached_property
     def compute(self) -> ComputeManagementClient:
@@ -95,9 +99,27 @@ async def opened(settings: AzureSettings) -> AsyncGenerator[Clients]:
             stack.push_async_callback(client.close)
             return client
 
+        def make_metrics(region: str) -> MetricsClient:
+            try:
+                from azure.monitor.querymetrics.aio import MetricsClient
+            except ImportError:
+                raise InputError(
+                    "metrics of machines need one more package; install it with: pip install 'evalfleet[azure]'"
+                ) from None
+            url, scope = settings.monitor(region)
+            client = MetricsClient(
+                url,
+                credential,
+                retry_policy=Retries(retry_total=RETRIES),
+                authentication_policy=_signed(credential, scope) if settings.signed else _Unsigned(),
+                **_trust(settings),
+            )
+            stack.push_async_callback(client.close)
+            return client
+
         arm = Arm(settings, auth, retries=RETRIES, **_trust(settings))
         await stack.enter_async_context(arm)
-        yield Clients(settings, arm, credential, make_compute, make_batch)
+        yield Clients(settings, arm, credential, make_compute, make_batch, make_metrics)
     finally:
         with anyio.CancelScope(shield=True):  # who is cancelled closes its connections all the same
             await stack.aclose()

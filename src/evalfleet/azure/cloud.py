@@ -22,9 +22,11 @@ from evalfleet.azure.arm import judged, progress_of
 from evalfleet.azure.budgets import Budgets
 from evalfleet.azure.clients import Clients
 from evalfleet.azure.images import Images
+from evalfleet.azure.monitor import Monitor
 from evalfleet.azure.network import NETWORK_API, Network, Networks
 from evalfleet.azure.requests import vm
 from evalfleet.azure.responses import VmView
+from evalfleet.core.hosts.load import Sample
 from evalfleet.errors import CloudError, StoreUnwritable
 from evalfleet.hosts.base import first_error
 from evalfleet.layout import Home
@@ -58,7 +60,7 @@ _APIS = {
 
 
 class AzureCloud:
-    """Implements `Cloud`, `MakesImages`, `KeepsImages`, `LearnsOfferings` and `NotifiesOfBudgets`."""
+    """Implements `Cloud`, `MakesImages`, `KeepsImages`, `LearnsOfferings`, `NotifiesOfBudgets` and `MeasuresMachines`."""
 
     def __init__(self, clients: Clients, home: Home) -> None:
         self._clients = clients
@@ -68,6 +70,7 @@ class AzureCloud:
         self._networks = Networks(clients)
         self._images = Images(clients)
         self._budgets = Budgets(clients)
+        self._monitor = Monitor(clients)
         self._home = home
         self._prices = prices.load(home.prices)
         self._asked: set[Offering] = set()  # whose size and price were looked up
@@ -225,6 +228,12 @@ class AzureCloud:
             except ResourceNotFoundError:
                 return ""
         return await text_at(found.serial_console_log_blob_uri) if found.serial_console_log_blob_uri else ""
+
+    async def loads(self, machines: Sequence[MachineView], since: float, until: float) -> dict[str, Sequence[Sample]]:
+        ahead_s = self._arm.skew_s  # Azure goes by its own clock
+        vms = [view for view in machines if isinstance(view, VmView)]
+        found = await self._monitor.loads(vms, since + ahead_s, until + ahead_s)
+        return {name: [replace(one, at=one.at - ahead_s) for one in samples] for name, samples in found.items()}
 
     async def run_command(self, name: str, script: str) -> str:
         """Run a script as root through the VM's agent, and return what it wrote (4 KB at most): a way in without SSH."""

@@ -22,6 +22,11 @@ CLOUDS = {
     "china": ("https://management.chinacloudapi.cn", "https://login.chinacloudapi.cn"),
 }
 AUTHORITIES = tuple(authority for _, authority in CLOUDS.values() if authority)
+MONITOR_SUFFIXES = {
+    CLOUDS["public"][0]: "metrics.monitor.azure.com",
+    CLOUDS["usgov"][0]: "metrics.monitor.azure.us",
+    CLOUDS["china"][0]: "metrics.monitor.azure.cn",
+}
 BLOB_SUFFIXES = {
     "public": "blob.core.windows.net",
     "usgov": "blob.core.usgovcloudapi.net",
@@ -81,6 +86,13 @@ class AzureSettings(Struct, frozen=True, kw_only=True):
     def batch_url(self, endpoint: str) -> str:
         """The address of a Batch account, of which Azure tells the name of the host."""
         return f"{self.arm_url.partition('://')[0]}://{endpoint}"
+
+    def monitor(self, region: str) -> tuple[str, str]:
+        """Where the metrics of a region's machines are asked for, and what a token for it must be for."""
+        suffix = MONITOR_SUFFIXES.get(self.arm_url)
+        if suffix is None:
+            return f"{self.arm_url}/monitor/{region}", self.scope
+        return f"https://{region}.{suffix}", f"https://{suffix}/.default"
 
     def group_path(self) -> str:
         return f"/subscriptions/{self.subscription}/resourceGroups/{self.resource_group}"

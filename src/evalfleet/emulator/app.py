@@ -22,6 +22,7 @@ from evalfleet.emulator.arm.budgets import Budgets
 from evalfleet.emulator.arm.compute import Compute
 from evalfleet.emulator.arm.galleries import Galleries
 from evalfleet.emulator.arm.groups import Groups
+from evalfleet.emulator.arm.monitor import Monitor
 from evalfleet.emulator.arm.network import Network
 from evalfleet.emulator.arm.protocol import ArmError, Call, Routes, parse
 from evalfleet.emulator.arm.providers import Providers, require_registered
@@ -89,6 +90,7 @@ def build(world: EmulatorContext) -> Services:
     app.add_routes(ml.web_routes())
     app.add_routes(Imds(world, vms.machines).routes())
     app.add_routes(Retail(world).routes())
+    app.add_routes(Monitor(world, vms.machines).routes())
     app.add_routes(Identity(world).routes())
     app.router.add_route("*", "/subscriptions/{tail:.*}", _arm(world, routes))
     return Services(app=app, machines=vms.machines, dockerd=dockerd, guests=guests, control=control, ml=ml)

@@ -28,6 +28,7 @@ from evalfleet.pools.cloud.records import Kind, MachineView
 from evalfleet.pools.cloud.waits import waiting, waiting_for
 from evalfleet.pools.context import PoolContext, opened_mailbox
 from evalfleet.pools.kinds.registry import cloud_of
+from evalfleet.pools.machine.cloud_loads import CloudLoads
 from evalfleet.pools.machine.controller import MachineController, seen
 from evalfleet.pools.machine.deadline import let_stop, move_deadlines
 from evalfleet.pools.machine.facts import facts_of
@@ -76,6 +77,7 @@ class PoolController:
         self._only_drains = False  # all that is left to do waits for work to end
         self._strays: set[str] = set()  # machines without a row that we have asked the cloud to delete
         self._serves = False
+        self._loads = CloudLoads(context)
         self._registry_file = RegistryFile(context)
         self._is_let_in = not creates  # whether the network of the machines admits the address that we have now
         self._budget_told: tuple[float | None] | None = None  # the budget that the cloud was told of
@@ -199,6 +201,8 @@ class PoolController:
                 group.start_soon(self._reconcile_machine, host)
         kept = [host for host in hosts if host.name not in self._reconciling]
         await move_deadlines(context, kept, views)
+        if self._serves:
+            group.start_soon(self._loads.look, views)
         await self._registry_file.update(pool)
         if self._counts and not (self._reconciling or pool.deleting):
             self._counts = False

@@ -24,7 +24,7 @@ from evalfleet.report.timeline import look_of
 from evalfleet.store.reader import StoreReader
 
 _POINTS = 500
-_PARTS = ("cpu", "memory", "disk", "net_in_bps", "net_out_bps", "gpu")
+_PARTS = ("cpu", "memory", "disk", "net_in_bps", "net_out_bps", "gpu", "disk_read_bps", "disk_write_bps")
 _MOST_HOSTS = 200
 
 
@@ -198,7 +198,8 @@ def host_series(store: StoreReader, text: str, host: str | None, since: float) -
 
 def _columns(host: str, samples: list[Sample]) -> answers.HostSeries:
     columns = {part: [_rounded(getattr(sample.load, part)) for sample in samples] for part in _PARTS}
-    return answers.HostSeries(host=host, at=[round(sample.at, 1) for sample in samples], **columns)
+    moments, clouds = [round(sample.at, 1) for sample in samples], [sample.from_cloud for sample in samples]
+    return answers.HostSeries(host=host, at=moments, from_cloud=clouds, **columns)
 
 
 def _rounded(value: float | None) -> float | None:

@@ -25,6 +25,29 @@ class LoadContract:
         assert store.loads.of_host("nobody", 0, store.now()) == []
         assert {host: len(several) for host, several in store.loads.recent(begun + 26).items()} == {"a": 2, "b": 2}
 
+    def test_what_a_cloud_measured_fills_gaps_of_the_hosts_own(self, store: Store, clock: FakeClock) -> None:
+        clock.advance(600 - store.now() % 600)
+        begun = store.now()
+        rates = {"net_in_bps": 1.0, "net_out_bps": 2.0, "disk_read_bps": 3.0, "disk_write_bps": 4.0}
+        for minute in range(9):
+            load = Load(cpu=0.5, **rates)
+            store.loads.add({"a": [Sample(at=begun + 60 * minute, load=load, from_cloud=True)]})
+        store.loads.add({"a": [Sample(at=begun + 245, load=Load(cpu=0.1))]})
+        found = store.loads.of_host("a", begun, begun + 600)
+        assert [(round(one.at - begun), one.from_cloud) for one in found] == [
+            *((60 * minute, True) for minute in range(3)),
+            (245, False),
+            *((60 * minute, True) for minute in (7, 8)),
+        ]
+        assert found[0].load == Load(cpu=0.5, **rates)
+        clock.advance(600)
+        assert list(store.loads.recent(begun)) == ["a"]
+        clock.advance(2 * 3600)
+        store.loads.add({"b": [_sample(store, cpu=0.0)]})
+        thin = store.loads.of_host("a", begun, begun + 600)
+        assert thin[0].load == Load(cpu=0.5, **rates)
+        assert sum(one.from_cloud for one in thin) == 5
+
     def test_two_controllers_of_one_host_do_not_double_it(self, store: Store, clock: FakeClock) -> None:
         for _ in range(4):
             store.loads.add({"a": [_sample(store, cpu=0.1)]})

@@ -52,6 +52,7 @@ NEEDED: dict[str, tuple[str, ...]] = {
     ),
     BUDGETS: tuple(f"Microsoft.Consumption/budgets/{verb}" for verb in ("read", "write", "delete")),
     "read console logs": (f"{_VM}/retrieveBootDiagnosticsData/action",),
+    "read metrics": ("Microsoft.Insights/metrics/read",),
 }
 # On the subscription; without them machines are made all the same, but nobody can say before whether they can be.
 NEEDED_ABOVE: dict[str, tuple[str, ...]] = {

@@ -16,6 +16,8 @@ _LOADS = {
     "memory": ("evalfleet.host.memory.utilization", "1"),
     "disk": ("evalfleet.host.disk.utilization", "1"),
     "gpu": ("evalfleet.host.gpu.utilization", "1"),
+    "disk_read_bps": ("evalfleet.host.disk.read", "By/s"),
+    "disk_write_bps": ("evalfleet.host.disk.write", "By/s"),
     "net_in_bps": ("evalfleet.host.network.receive", "By/s"),
     "net_out_bps": ("evalfleet.host.network.transmit", "By/s"),
 }

@@ -26,6 +26,9 @@ class Condition(msgspec.Struct, forbid_unknown_fields=True):
     waste_gb: float = 0.0  # by leftovers of Docker, which a prune removes
     clock_skew_s: float = 0.0
     latency_s: float = 0.0  # of its network, each way
+    cpu_percent: float = 15.0  # what Azure Monitor measures
+    free_memory_gb: float = 16.0
+    traffic_mb: float = 6.0  # that goes each way over network and disk in a minute
 
     def free_gb(self, images_gb: float) -> float:
         return max(0.0, self.disk_gb - self.disk_used_gb - self.waste_gb - images_gb)

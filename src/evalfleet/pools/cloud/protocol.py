@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from evalfleet.config import Settings
+from evalfleet.core.hosts.load import Sample
 from evalfleet.layout import Home
 from evalfleet.pools.cloud.records import (
     Creation,
@@ -145,6 +146,17 @@ class KeepsLogs(Protocol):
 
     async def read_log(self, name: str, log: str, limit: int) -> str:
         """The last `limit` characters of it; empty where it is gone, or never was."""
+        ...
+
+
+@runtime_checkable
+class MeasuresMachines(Protocol):
+    """What a cloud has besides, if it measures how busy its machines are, without a login."""
+
+    async def loads(
+        self, machines: Sequence[MachineView], since: float, until: float
+    ) -> Mapping[str, Sequence[Sample]]:
+        """What was measured of each by name, oldest first, marked `from_cloud`. Few requests, however many machines."""
         ...
 
 
