@@ -42,7 +42,7 @@ def create_pool(
     """Write down a pool: what `evalfleet pool create` orders. Machines are created by `PoolHandle.wait`, or by a run on it.
 
     Args:
-        backend: ssh, azure-vm or that of a plug-in; else that in evalfleet.toml, or ssh where `hosts` is given.
+        backend: ssh, azure-vm, azure-batch or that of a plug-in; else that in evalfleet.toml, or ssh where `hosts` is given.
         replace: give a pool of machines that exist other ones.
         options: those of `evalfleet pool create` by their names: `hosts` (a path), `workers`, `size`, `regions`, `spot`, ...
 
