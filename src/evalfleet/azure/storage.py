@@ -10,7 +10,6 @@ from typing import Any
 import anyio
 
 from evalfleet import config
-from evalfleet.azure import clients
 from evalfleet.azure.settings import AzureSettings
 from evalfleet.errors import ConfigError
 from evalfleet.hosts.mailbox.blobs.account import BlobLogin
@@ -49,6 +48,8 @@ async def opened_boxes(settings: AzureSettings, owner: str) -> AsyncGenerator[Bo
     if settings.storage is not None and settings.storage.startswith("/"):
         yield FolderBoxes(Path(settings.storage) / owner)
         return
+    from evalfleet.azure import clients  # brings Azure's libraries, which the emulator does without
+
     async with clients.opened(settings) as opened:
         boxes = open_boxes(settings, opened.credential, owner)
         try:

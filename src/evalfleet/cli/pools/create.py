@@ -15,7 +15,9 @@ from evalfleet.cli.shared.options import home_option, json_option
 
 @click.command("create")
 @click.argument("name")
-@click.option("--backend", metavar="KIND", help="Where machines come from: ssh, azure-vm, azure-batch, ray, tiers or a plug-in's.")
+@click.option(
+    "--backend", metavar="KIND", help="Where machines come from: ssh, azure-vm, azure-batch, ray, tiers or a plug-in's."
+)
 @click.option("--replace", is_flag=True, help="ssh, tiers: replace the hosts or tiers of an existing pool.")
 @pool_options
 @json_option
