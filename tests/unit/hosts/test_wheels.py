@@ -22,8 +22,8 @@ from evalfleet.benchmarks.registry import find
 from evalfleet.benchmarks.waa.settings import WaaSettings
 from evalfleet.benchmarks.worker_tools import AgentFiles, agent_files_of, tools_of, with_agent
 from evalfleet.errors import ConfigError, InputError
+from evalfleet.hosts.ssh import remote_tools
 from evalfleet.hosts.ssh import tools as ssh_tools
-from evalfleet.hosts.ssh import tools_there
 from evalfleet.hosts.wheels import Wheel, extras_of, pins_of, plain_name, wheel_of
 from evalfleet.model import Tools
 from evalfleet.runner import bootstrap
@@ -106,7 +106,7 @@ def test_an_environment_is_named_by_what_is_in_it(monkeypatch: pytest.MonkeyPatc
 
 
 def test_programs_that_travel_speak_the_same_way():
-    assert readiness.MARK == tools_there.MARK == bootstrap.MARK
+    assert readiness.MARK == remote_tools.MARK == bootstrap.MARK
 
 
 def test_settings_travel_without_the_home(tmp_path: Path):

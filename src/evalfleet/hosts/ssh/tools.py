@@ -39,7 +39,7 @@ CHECKS_S = (
 AGAIN_S = 60.0  # a host that refused the tools or is not ready is not asked again before
 UNUSED_S = 14 * 86400.0
 MOST_WHEELS = 1 << 30
-_THERE = Path(__file__).with_name("tools_there.py")
+_REMOTE = Path(__file__).with_name("remote_tools.py")
 _PROGRAM = "evalfleet.benchmarks.readiness"
 
 Say = Callable[[Update], None]
@@ -123,7 +123,7 @@ async def install(
     process = await waiting_python(connection, pythons, least=LEAST_PYTHON)
     try:
         with anyio.fail_after(INSTALL_S + 120.0):
-            await _send(process, program_text(_THERE.read_bytes(), {**package.orders, "folder": folder}))
+            await _send(process, program_text(_REMOTE.read_bytes(), {**package.orders, "folder": folder}))
             async for line in _lines(process):
                 match line:
                     case {"tell": str(text)}:
