@@ -38,7 +38,7 @@ class TestAzureMl(CloudContract):
 
     @pytest.fixture
     async def cloud(self, tmp_path: Path) -> AsyncGenerator[MlCloud]:
-        async with emulated() as here, clients.opened(here.settings) as found:
+        async with emulated() as here, clients.opened(replace(here.settings, workspace="evalfleet")) as found:
             yield MlCloud(found, Home(tmp_path))
 
     @pytest.fixture
@@ -51,7 +51,7 @@ class TestAzureMlInstances(TestAzureMl):
 
     @pytest.fixture
     async def cloud(self, tmp_path: Path) -> AsyncGenerator[MlInstances]:
-        async with emulated() as here, clients.opened(here.settings) as found:
+        async with emulated() as here, clients.opened(replace(here.settings, workspace="evalfleet")) as found:
             yield MlInstances(found, Home(tmp_path))
 
     @pytest.fixture

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import anyio
+from msgspec.structs import replace
 from tests.support.cloud import Cloud, cloud
 
 from evalfleet.azure.ml import requests
@@ -104,5 +105,4 @@ class Workspace:
 @asynccontextmanager
 async def workspace(scenario: Scenario | None = None, *, speed: float = 0) -> AsyncGenerator[Workspace]:
     async with cloud(scenario, speed=speed) as here:
-        space = "providers/Microsoft.MachineLearningServices/workspaces/evalfleet"
-        yield Workspace(here, f"{here.settings.group_path()}/{space}")
+        yield Workspace(here, replace(here.settings, workspace="evalfleet").workspace_path())

@@ -140,7 +140,7 @@ def rented(folder: Path, speed: float, *args: str) -> Generator[Rented]:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=fleet.folder)
         try:
             assert process.stdout is not None
-            said = [process.stdout.readline() for _ in range(4)]
+            said = [process.stdout.readline() for _ in range(5)]
             settings = dict(line.removeprefix("export ").strip().split("=", 1) for line in said)
             fleet.env |= settings
             here = Rented(fleet, settings)

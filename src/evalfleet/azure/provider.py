@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
 
 from msgspec import convert
 
@@ -19,11 +18,9 @@ from evalfleet.config import Settings
 from evalfleet.errors import InputError, NotFound
 from evalfleet.layout import Home
 from evalfleet.pools.cloud.catalogue import Allowance, PriceTable
+from evalfleet.pools.cloud.protocol import Cloud
 from evalfleet.pools.cloud.records import Diagnosis, Offering
 from evalfleet.pools.kinds.cloud import CloudKind
-
-if TYPE_CHECKING:
-    from evalfleet.azure.cloud import AzureCloud
 
 _REGION = re.compile(r"[a-z][a-z0-9]{1,39}")
 
@@ -132,7 +129,7 @@ class AzureProvider(AzureSizes):
         return quota_message(missing, region)
 
     @asynccontextmanager
-    async def open(self, settings: Settings, home: Home) -> AsyncGenerator[AzureCloud]:
+    async def open(self, settings: Settings, home: Home) -> AsyncGenerator[Cloud]:
         from evalfleet.azure import clients
         from evalfleet.azure.cloud import AzureCloud
 

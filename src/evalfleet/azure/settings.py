@@ -50,7 +50,7 @@ class AzureSettings(Struct, frozen=True, kw_only=True):
 
     subscription: str
     resource_group: str = "evalfleet"
-    workspace: str = "evalfleet"  # of Azure ML
+    workspace: str | None = None  # of Azure ML
     arm_url: str = ARM_URL
     prices_url: str = PRICES_URL
     ssh_port: int = 22
@@ -98,7 +98,12 @@ class AzureSettings(Struct, frozen=True, kw_only=True):
         return f"/subscriptions/{self.subscription}/resourceGroups/{self.resource_group}"
 
     def workspace_path(self) -> str:
-        """Of the Azure ML workspace."""
+        """Of the Azure ML workspace. Raises ConfigError where none is named."""
+        if self.workspace is None:
+            raise ConfigError(
+                "azure.workspace: not set; name the Azure ML workspace: export EVALFLEET_AZURE_WORKSPACE=NAME "
+                "(`az ml workspace create` makes one)."
+            )
         return f"{self.group_path()}/providers/Microsoft.MachineLearningServices/workspaces/{self.workspace}"
 
     def admitted(self) -> list[str]:

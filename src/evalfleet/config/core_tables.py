@@ -96,7 +96,7 @@ class AzureTable(SettingsTable, frozen=True, kw_only=True):
     profile: str = "azure"  # or "emulator": an Azure on this machine
     subscription: str | None = None
     resource_group: str = "evalfleet"
-    workspace: str = "evalfleet"  # of Azure ML
+    workspace: str | None = None  # of Azure ML
     cloud: str = "public"  # or one of those that Microsoft runs apart from it
     ssh_from: str | None = None  # the only addresses that may reach our machines
     public_ip: bool = True  # False: machines have private addresses only

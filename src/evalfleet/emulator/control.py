@@ -248,6 +248,7 @@ class Control:
         on = [
             folder / "vms" / each.body["properties"]["vmId"] for each in self._machines.all() if each.power == "running"
         ]
+        on.append(folder / "storage")  # blob storage is a program of its own
         for service in self._services:
             on += service.folders()
         strays = processes.belonging(folder)

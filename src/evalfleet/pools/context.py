@@ -15,7 +15,7 @@ from evalfleet.core.hosts.lifecycle import HOUR_S, total_usd
 from evalfleet.layout import Home
 from evalfleet.model import DesiredState, Pool, PoolHost
 from evalfleet.pools.cloud.problems import Action, Cause, Problem, Refusal
-from evalfleet.pools.cloud.protocol import Cloud, CloudProvider, ReachedByMailbox
+from evalfleet.pools.cloud.protocol import Cloud, CloudProvider, ReachedByMailbox, RunsJobs
 from evalfleet.pools.cloud.purchases import Purchases, candidates
 from evalfleet.pools.cloud.records import LABEL_OWNER, Offering
 from evalfleet.pools.machine.keys import login_key
@@ -57,6 +57,7 @@ class PoolContext:
         self.identity = identity
         self.mailbox = mailbox
         self.keeps_stopped = not isinstance(provider, ReachedByMailbox) or provider.keeps_stopped
+        self.moves_deadlines = not isinstance(provider, RunsJobs)
         self.purchases = Purchases(record, provider.family, random.Random(), cloud.poll_s)
         self._pool: Pool | None = None
         self._image: str | None = None  # id, once found

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from evalfleet import config
 from evalfleet.core.hosts.lifecycle import Stage, Step, next_step
@@ -41,6 +43,9 @@ from evalfleet.store.store import Store
 from evalfleet.store.thread import StoreThread
 
 Tell = Callable[[PoolHost], None]
+if TYPE_CHECKING:
+    from evalfleet.pools.machine.silence import SilenceWatch
+
 REST_S = 0.3  # between two looks at all machines, which cost the more the more they are
 PATIENCE = 8  # looks at the whole pool that are refused in a row, each after a longer pause
 OWNER_LOOK_S = 0.5  # between two looks at what another owner has done
@@ -72,6 +77,7 @@ class PoolController:
         self._store = context.record.store
         self._name = context.record.name
         self._size = PoolSize(context, creates=creates, stopped_at=stopped_at)
+        self._silence = _silence_watch(context)
         self._reconciling: dict[str, Reconciling] = {}
         self._failed: dict[str, tuple[Refusal, float]] = {}  # and when
         self._only_drains = False  # all that is left to do waits for work to end
@@ -163,9 +169,25 @@ class PoolController:
     async def part(self) -> float | None:
         """Leave a pool whose machines run: they stop soon, unless another controller takes over.
 
-        Returns when that will be, None where no machine runs.
+        Returns when that will be, None where no machine runs. Where deadlines cannot be moved, what is idle goes now.
         """
-        return await let_stop(self._context)
+        if self._context.moves_deadlines:
+            return await let_stop(self._context)
+        await self._stop_idle()
+        return None
+
+    async def _stop_idle(self) -> None:
+        """Let the pool be stopped as a person would: a run that comes later wakes it."""
+        context = self._context
+        work = await context.record.call(self._store.hosts.work)
+        idle = [host.name for host in await context.record.hosts() if host.name not in work]
+        stopped = replace(context.wanted, stopped_at=await context.record.now())
+        await context.record.call(self._store.pools.amend, self._name, stopped.to_json())
+        order = self._store.hosts.set_desired
+        await context.record.call(
+            order, self._name, idle, DesiredState.GONE, "no run needs it, and its deadline is far"
+        )
+        await self.settle(waits=False)
 
     # One look
 
@@ -183,6 +205,8 @@ class PoolController:
         strays = await self._drop_strays(views, hosts)
         if not pool.deleting and not await self._size.is_spent(pool, hosts):
             if self._serves:
+                if self._silence is not None:
+                    await self._silence.look([host for host in hosts if host.name not in self._reconciling])
                 idle = [host for host in hosts if host.name not in self._reconciling]
                 await set_aside(context, idle, given_up, self._work)
                 hosts = await context.record.hosts()
@@ -336,6 +360,14 @@ async def _machine_tasks() -> AsyncGenerator[TaskGroup]:
     with first_error(EvalfleetError):
         async with anyio.create_task_group() as group:
             yield group
+
+
+def _silence_watch(context: PoolContext) -> SilenceWatch | None:
+    if context.mailbox is None:
+        return None
+    from evalfleet.pools.machine.silence import SilenceWatch  # brings cryptography
+
+    return SilenceWatch(context, context.mailbox)
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ from evalfleet.pools.replacement import is_aside, is_replaced
 # Times its size in an hour: a pool that loses more machines than that has a problem that replacing does not solve.
 LOST_MOST = 2
 RETRY_S = 600.0  # after it, what was sold out is asked for again
-_LASTING = ("capacity", "sku", "closed", "server", "throttled", "provisioning", "replaced")
+_LASTING = ("capacity", "sku", "closed", "server", "throttled", "provisioning", "start", "replaced")
 
 
 class PoolSize:

@@ -95,7 +95,10 @@ async def test_kinds_of_pools_are_listed_with_the_options_that_they_take(
     broken = EntryPoint("moon", "no_such_module:KIND", registry.GROUP)
     monkeypatch.setattr(plugins, "installed", lambda group: {"moon": broken} if group == registry.GROUP else {})
     found = {row.pop("name"): row for row in (await client.get("backends"))["backends"]}
-    assert list(found) == ["ssh", "azure-vm", "azure-batch", "tiers", "ray", "moon"]
+    assert list(found) == [
+        *("ssh", "azure-vm", "azure-batch", "azure-ml", "azure-ml-instance", "tiers", "ray"),
+        "moon",
+    ]
     assert found["ssh"] == {
         "title": "Machines that exist (SSH)", "creates_machines": False, "options": ["hosts", "trust_first_use"],
         "broken": None,

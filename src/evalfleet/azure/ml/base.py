@@ -16,7 +16,7 @@ from evalfleet.azure.ml import responses
 from evalfleet.azure.ml.responses import LABEL_OFFER, LABEL_STOPS
 from evalfleet.azure.ml.workspace import Workspace
 from evalfleet.layout import Home
-from evalfleet.pools.cloud.problems import Action, Cause, Problem, Refusal
+from evalfleet.pools.cloud.problems import ACTIONS, Action, Cause, Problem, Refusal
 from evalfleet.pools.cloud.records import (
     LABEL_EXPIRES,
     Endpoint,
@@ -35,10 +35,7 @@ _WORDS = re.compile(r"[^a-z0-9]")
 
 
 class WorkspaceCloud:
-    """Base of both. Neither keeps machines that are stopped, and neither moves a deadline: both are fixed with the request."""
-
-    keeps_stopped = False
-    moves_deadlines = False
+    """Base of both. Neither keeps machines that are stopped, and neither moves a deadline: it is fixed with the request."""
 
     def __init__(self, clients: Clients, home: Home) -> None:
         self._settings = clients.settings
@@ -137,4 +134,4 @@ def tightest(usages: Mapping[str, tuple[int, int]], offering: Offering) -> Quota
 
 
 def problem_of(message: str) -> Problem:
-    return Problem(cause=Cause.PROVISIONING, action=Action.NEXT_REGION, message=message)
+    return Problem(cause=Cause.START, action=ACTIONS[Cause.START], message=message)

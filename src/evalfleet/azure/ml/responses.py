@@ -69,7 +69,15 @@ def job_view(body: Mapping[str, Any]) -> JobView:
         labels=labels,
         stage=Stage.FAILED if is_back else _stage(status),
         power=Power.RELEASED if is_back else _power(status),
+        problem=_ended_problem(str(body["name"]), status, is_back=is_back),
     )
+
+
+def _ended_problem(job: str, status: str, *, is_back: bool) -> Problem | None:
+    if not is_back and status not in ENDED:
+        return None
+    said = f"the job {job} lost its node, and waits for another" if is_back else f"the job {job} is {status}"
+    return Problem(cause=Cause.START, action=ACTIONS[Cause.START], message=said)
 
 
 def _stage(status: str) -> Stage:

@@ -17,6 +17,7 @@ from evalfleet.emulator.context import EmulatorContext
 from evalfleet.emulator.machines import processes
 from evalfleet.emulator.machines.condition import Condition, apply
 from evalfleet.emulator.machines.host import Host, HostSpec
+from evalfleet.pilot.pilot import BEAT_S, BEAT_VARIABLE
 
 BIN = ("kvm-ok", "df", "date", "systemctl", "sudo", "apt-get")
 
@@ -34,6 +35,7 @@ class Node(Struct):
     job: str = ""  # that runs on it
     idle_since: float = 0.0
     images: set[str] = field(default_factory=set[str])  # that it has pulled
+    manners: dict[str, str] = field(default_factory=dict[str, str])  # of programs that keep the cloud's time
 
     @property
     def name(self) -> str:
@@ -46,7 +48,9 @@ class Node(Struct):
 
     async def spawn(self, command: str, environ: Mapping[str, str], log: Path) -> Process:
         """Start a command whose output goes to a file. Its home stays on the node: what has it there dies with the node."""
-        env = self.host.environment() | {name: value for name, value in environ.items() if name != "HOME"}
+        env = (
+            self.host.environment() | self.manners | {name: value for name, value in environ.items() if name != "HOME"}
+        )
         with log.open("ab") as out:
             return await asyncio.create_subprocess_exec(
                 *("/bin/sh", "-c", command),
@@ -90,6 +94,8 @@ async def booted(world: EmulatorContext, compute: Body, size: str, *, spot: bool
         docker=world.docker_at,
     )
     node = Node(body, size, spot, folder, Host(spec, world.command_asked))
+    if world.clock.speed > 1:
+        node.manners[BEAT_VARIABLE] = f"{max(0.5, world.clock.real(BEAT_S)):g}"
     node.condition.kvm = world.skus.find(size).nested
     for fault in world.faults_of("host.boot", node.attributes()):
         await asyncio.sleep(fault.delay)

@@ -36,6 +36,8 @@ class Workspaces:
         name = call.target.name.partition("/")[0]
         if name.lower() not in self._known:
             raise not_found(_TYPE, name, call.target.group)
+        if not any(group["name"].lower() == call.target.group.lower() for group in self._world.resources.groups()):
+            self._world.resources.put_group(call.target, {"location": "eastus"})  # it is there with its workspace
 
     async def _get(self, call: Call) -> Any:
         await self._world.meet("ml.workspace.get", call.attributes())

@@ -21,6 +21,7 @@ class Cause(StrEnum):
     SPOT_REFUSED = "spot_refused"  # bid too low, or the size is not sold as spot
     IMAGE = "image"  # our image has no replica there
     PROVISIONING = "provisioning"  # the machine was created and did not come up
+    START = "start"  # the machine was had, and its program did not start: the next try may do better
     THROTTLED = "throttled"
     SERVER = "server"  # the cloud failed, or gave no answer at all
     CONFLICT = "conflict"  # another operation is under way on the same thing
@@ -49,6 +50,7 @@ ACTIONS: dict[Cause, Action] = {
     Cause.SPOT_REFUSED: Action.GIVE_UP,
     Cause.IMAGE: Action.NEXT_REGION,
     Cause.PROVISIONING: Action.NEXT_REGION,
+    Cause.START: Action.WAIT,
     Cause.THROTTLED: Action.WAIT,
     Cause.SERVER: Action.WAIT,
     Cause.CONFLICT: Action.WAIT,

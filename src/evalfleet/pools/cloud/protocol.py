@@ -265,6 +265,16 @@ class ReachedByMailbox(Protocol):
         ...
 
 
+@runtime_checkable
+class RunsJobs(Protocol):
+    """What a provider has besides, if its machines are jobs: a job's deadline is fixed when it is submitted, and is not moved."""
+
+    @property
+    def start_timeout_s(self) -> float:
+        """How long a job that runs may take until its pilot says hello."""
+        ...
+
+
 class CloudProvider(Protocol):
     """A cloud that pools can be made in. Cheap to import: its libraries are loaded by `open`."""
 

@@ -27,6 +27,7 @@ SLOW_START = 3  # creations at a time until the first machine is there
 AT_A_TIME = 20
 REFUSALS = 3  # machines in a row that could not be had: then the pool asks for no more
 TRIES = 3
+STARTS = 10  # tries of programs that do not start: they cost little, and two in five that fail are no reason to give up
 WAITS = 10  # times that a throttled or conflicting request is repeated
 # Refused at once and at no cost, and not asked for again for a while: every offer may be tried.
 _AT_ONCE = (Cause.SPOT_QUOTA, Cause.FAMILY_QUOTA, Cause.REGION_QUOTA, Cause.SKU, Cause.IMAGE)
@@ -120,7 +121,8 @@ def next_offer(
     if problem.cause in (Cause.THROTTLED, Cause.CONFLICT) and plan.waits < WAITS:
         waiting = replace(plan, waits=plan.waits + 1)
         return waiting, closed, Try(offering=failed, after_s=after_s, clear=False)
-    if plan.tries - sum(each.cause in _AT_ONCE for each in plan.problems) >= TRIES:
+    most = STARTS if problem.cause is Cause.START else TRIES
+    if plan.tries - sum(each.cause in _AT_ONCE for each in plan.problems) >= most:
         return plan, closed, _stopped(plan)
     if problem.action is Action.WAIT:
         again = replace(plan, tries=plan.tries + 1)
@@ -208,6 +210,8 @@ class Purchases:
 
     def failed(self, problem: Problem, failed: Offering, offers: Iterable[Offering], now: float) -> None:
         """A creation failed: until the next one works, one at a time finds out what can still be had, if anything."""
+        if problem.cause is Cause.START:
+            return  # machines can be had
         self._limiter.total_tokens = 1
         self._closed = self._closed.after(problem, failed, offers, now, self._family)
         if problem.action is Action.GIVE_UP:

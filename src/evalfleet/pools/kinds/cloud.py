@@ -26,7 +26,10 @@ from evalfleet.pools.settings import NAME_PREFIX, PoolSettings, settings_of
 from evalfleet.store.reader import StoreReader
 from evalfleet.validation import suggestion
 
-CHECKS = ("arm", "ssh", "host_key", "disk", "kvm", "runner", "setup", "benchmark", "node", "pilot", "docker", "image")
+CHECKS = (
+    *("arm", "ssh", "host_key", "disk", "kvm", "runner", "setup", "benchmark"),
+    *("node", "pilot", "docker", "image", "silence"),
+)
 _PREFIX = re.compile(r"[a-z]([a-z0-9-]{0,40}[a-z0-9])?")
 
 

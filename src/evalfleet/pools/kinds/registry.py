@@ -23,6 +23,8 @@ BUILT_IN = {
     "ssh": "evalfleet.pools.kinds.ssh:KIND",
     "azure-vm": "evalfleet.azure.provider:KIND",
     "azure-batch": "evalfleet.azure.batch.provider:KIND",
+    "azure-ml": "evalfleet.azure.ml.provider:KIND",
+    "azure-ml-instance": "evalfleet.azure.ml.provider:INSTANCE_KIND",
     "tiers": "evalfleet.pools.kinds.tiers:KIND",
     "ray": "evalfleet.pools.kinds.ray:KIND",
 }

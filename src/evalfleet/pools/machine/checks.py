@@ -46,12 +46,15 @@ class TimedChecks(ABC):
     async def run(self) -> None:
         """Raises CheckFailed at the first check that does not hold in its time."""
 
+    def _usual_s(self, name: str) -> float:
+        return self.deadlines_s[name]
+
     async def _hang_up(self) -> None:  # noqa: B027 - not every way there has a connection
         """The connection is lost."""
 
     async def _check(self, name: str, try_once: Callable[[], Awaitable[str | None]], *, replace: bool) -> None:
         """Try until it holds; a `try_once` that returns a text says why it does not yet."""
-        limit_s = self._wanted.deadline.get(name, self.deadlines_s[name])
+        limit_s = self._wanted.deadline.get(name, self._usual_s(name))
         await self._record.move(readiness_check=name, reason=None)
         begun = anyio.current_time()
         self._heard = f"it {SILENCE}"

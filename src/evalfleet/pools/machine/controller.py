@@ -12,7 +12,7 @@ from evalfleet.core.failures.kinds import one_line
 from evalfleet.core.hosts.lifecycle import Seen, Stage, Step, next_step
 from evalfleet.model import DesiredState, HostState, PoolHost
 from evalfleet.pools.cloud.problems import Action, Cause, Problem, Refusal
-from evalfleet.pools.cloud.protocol import ExplainsReach
+from evalfleet.pools.cloud.protocol import ExplainsReach, RunsJobs
 from evalfleet.pools.cloud.records import LABEL_OWNER, LABEL_WORKER, MachineView, Verb
 from evalfleet.pools.cloud.waits import QUIET_S
 from evalfleet.pools.context import PoolContext
@@ -257,6 +257,8 @@ class MachineController:
     async def _unready(self, failed: CheckFailed) -> Problem:
         """Why a machine is replaced. Silence is rather the network's fault than the machine's: where none of the pool has
         ever answered, the second that is silent is the last."""
+        if isinstance(self._context.provider, RunsJobs):
+            return Problem(cause=Cause.START, action=Action.WAIT, message=str(failed))
         if failed.check != "ssh":
             return _did_not_come_up(str(failed))
         provider, settings = self._context.provider, self._context.settings

@@ -57,7 +57,8 @@ class MachineDeadline:
         later: without one it does not become ready."""
         facts = self._record.facts
         is_ordered = facts.operation is not None and facts.operation.verb == Verb.CREATE
-        if facts.deadline_at is not None or not is_ordered or anyio.current_time() < self._ask_at:
+        is_fixed = not self._context.moves_deadlines  # with the order
+        if is_fixed or facts.deadline_at is not None or not is_ordered or anyio.current_time() < self._ask_at:
             return
         try:
             view = await self._context.cloud.view(self._record.name)
@@ -71,6 +72,8 @@ class MachineDeadline:
 
         Raises Unprotected where it was refused too often.
         """
+        if not self._context.moves_deadlines:
+            return True
         at, now = self._record.facts.deadline_at, await self._context.record.now()
         try:
             is_near = at is None or at - now < (1 - RENEW_AT) * await self._context.deadline_s()
@@ -102,6 +105,8 @@ class MachineDeadline:
 
 async def move_deadlines(context: PoolContext, hosts: Iterable[PoolHost], views: Mapping[str, MachineView]) -> None:
     """Move those of ready machines that are near, or later than the budget lasts; refusals are reported and tried again."""
+    if not context.moves_deadlines:
+        return
     now = await context.record.now()
     length_s = await context.deadline_s()
     for host in hosts:

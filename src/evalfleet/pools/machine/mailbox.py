@@ -63,6 +63,10 @@ class Mailbox:
         for row in rows:
             await self.delete(row.name, len(facts_of(row).keys))
 
+    def carrier(self, address: str) -> Carrier:
+        """The way into a box."""
+        return self._boxes.carrier(address)
+
     def backend(
         self, provider: CloudProvider, row: PoolHost, slots: int, ask: AskCloud, *, canary: bool = False
     ) -> PilotBackend:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from evalfleet.core.hosts.health import OtherWay
 from evalfleet.core.hosts.lifecycle import Power
 from evalfleet.errors import BackendError, HostRefused, HostUnreachable
+from evalfleet.pools.cloud.protocol import RunsJobs
 from evalfleet.pools.context import PoolContext
 from evalfleet.pools.machine.checks import TimedChecks, Unwell
 from evalfleet.pools.machine.mailbox import Mailbox
@@ -36,6 +37,12 @@ class PilotChecks(TimedChecks):
         super().__init__(context, record)
         self._backend = mailbox.backend(context.provider, record.host, self._wanted.slots, self._ask)
         self._facts: dict[str, Any] = {}  # of the node, as the pilot told them last
+
+    def _usual_s(self, name: str) -> float:
+        provider = self._context.provider
+        if name == "pilot" and isinstance(provider, RunsJobs):
+            return provider.start_timeout_s
+        return super()._usual_s(name)
 
     async def run(self) -> None:
         await self._check("pilot", self._hello, replace=True)
