@@ -26,6 +26,7 @@ from evalfleet.store.home.facts import Identity, identified
 
 if TYPE_CHECKING:
     from evalfleet.pools.machine.mailbox import Mailbox
+    from evalfleet.pools.machine.silence import SilenceWatch
 
 SCHEDULE_S = 23 * HOUR_S  # a schedule knows the time of day only
 THROTTLED_PATIENCE = 60  # times that a cloud may ask for fewer requests in a row
@@ -174,3 +175,12 @@ async def opened_mailbox(
     home = identified(settings.home, identity)
     async with provider.boxes(settings, home, pool) as boxes:
         yield Mailbox(boxes, home)
+
+
+def silence_watch(context: PoolContext) -> SilenceWatch | None:
+    """What finds machines that are stuck; None where they are reached over SSH."""
+    if context.mailbox is None:
+        return None
+    from evalfleet.pools.machine.silence import SilenceWatch  # brings cryptography
+
+    return SilenceWatch(context, context.mailbox)

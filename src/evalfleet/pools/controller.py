@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from evalfleet import config
 from evalfleet.core.hosts.lifecycle import Stage, Step, next_step
@@ -28,11 +26,11 @@ from evalfleet.pools.cloud.protocol import NotifiesOfBudgets
 from evalfleet.pools.cloud.quota import note_quota
 from evalfleet.pools.cloud.records import Kind, MachineView
 from evalfleet.pools.cloud.waits import waiting, waiting_for
-from evalfleet.pools.context import PoolContext, opened_mailbox
+from evalfleet.pools.context import PoolContext, opened_mailbox, silence_watch
 from evalfleet.pools.kinds.registry import cloud_of
 from evalfleet.pools.machine.cloud_loads import CloudLoads
 from evalfleet.pools.machine.controller import MachineController, seen
-from evalfleet.pools.machine.deadline import let_stop, move_deadlines
+from evalfleet.pools.machine.deadline import let_stop, move_deadlines, stop_idle
 from evalfleet.pools.machine.facts import facts_of
 from evalfleet.pools.record import PoolRecord
 from evalfleet.pools.registry_file import RegistryFile
@@ -43,9 +41,6 @@ from evalfleet.store.store import Store
 from evalfleet.store.thread import StoreThread
 
 Tell = Callable[[PoolHost], None]
-if TYPE_CHECKING:
-    from evalfleet.pools.machine.silence import SilenceWatch
-
 REST_S = 0.3  # between two looks at all machines, which cost the more the more they are
 PATIENCE = 8  # looks at the whole pool that are refused in a row, each after a longer pause
 OWNER_LOOK_S = 0.5  # between two looks at what another owner has done
@@ -77,7 +72,7 @@ class PoolController:
         self._store = context.record.store
         self._name = context.record.name
         self._size = PoolSize(context, creates=creates, stopped_at=stopped_at)
-        self._silence = _silence_watch(context)
+        self._silence = silence_watch(context)
         self._reconciling: dict[str, Reconciling] = {}
         self._failed: dict[str, tuple[Refusal, float]] = {}  # and when
         self._only_drains = False  # all that is left to do waits for work to end
@@ -173,21 +168,9 @@ class PoolController:
         """
         if self._context.moves_deadlines:
             return await let_stop(self._context)
-        await self._stop_idle()
-        return None
-
-    async def _stop_idle(self) -> None:
-        """Let the pool be stopped as a person would: a run that comes later wakes it."""
-        context = self._context
-        work = await context.record.call(self._store.hosts.work)
-        idle = [host.name for host in await context.record.hosts() if host.name not in work]
-        stopped = replace(context.wanted, stopped_at=await context.record.now())
-        await context.record.call(self._store.pools.amend, self._name, stopped.to_json())
-        order = self._store.hosts.set_desired
-        await context.record.call(
-            order, self._name, idle, DesiredState.GONE, "no run needs it, and its deadline is far"
-        )
+        await stop_idle(self._context)
         await self.settle(waits=False)
+        return None
 
     # One look
 
@@ -205,11 +188,7 @@ class PoolController:
         strays = await self._drop_strays(views, hosts)
         if not pool.deleting and not await self._size.is_spent(pool, hosts):
             if self._serves:
-                if self._silence is not None:
-                    await self._silence.look([host for host in hosts if host.name not in self._reconciling])
-                idle = [host for host in hosts if host.name not in self._reconciling]
-                await set_aside(context, idle, given_up, self._work)
-                hosts = await context.record.hosts()
+                hosts = await self._give_up(hosts, given_up)
             busy = {host.name for host in hosts if self._has_work(host.name)}
             await self._size.balance(pool, hosts, busy, len(self._reconciling))
         hosts = await context.record.hosts()
@@ -236,6 +215,16 @@ class PoolController:
         is_still = not (due or self._reconciling or strays)
         self._only_drains = is_still and bool(drains)
         return self.is_gone or (is_still and not drains and not pool.deleting)
+
+    async def _give_up(self, hosts: list[PoolHost], given_up: Mapping[str, str]) -> list[PoolHost]:
+        """Replace machines that are stuck, and set aside those that are of no use. Returns all as they are then."""
+        record = self._context.record
+        if self._silence is not None:
+            await self._silence.look([host for host in hosts if host.name not in self._reconciling])
+            hosts = await record.hosts()
+        idle = [host for host in hosts if host.name not in self._reconciling]
+        await set_aside(self._context, idle, given_up, self._work)
+        return await record.hosts()
 
     async def _refresh_cloud(self, regions: Collection[str]) -> None:
         """Let the network of machines that are there admit us, whose address may have changed since they were made; and tell
@@ -360,14 +349,6 @@ async def _machine_tasks() -> AsyncGenerator[TaskGroup]:
     with first_error(EvalfleetError):
         async with anyio.create_task_group() as group:
             yield group
-
-
-def _silence_watch(context: PoolContext) -> SilenceWatch | None:
-    if context.mailbox is None:
-        return None
-    from evalfleet.pools.machine.silence import SilenceWatch  # brings cryptography
-
-    return SilenceWatch(context, context.mailbox)
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ import anyio
 from msgspec.structs import replace
 
 from evalfleet.core.hosts.lifecycle import HOUR_S, Power
-from evalfleet.model import HostState, PoolHost
+from evalfleet.model import DesiredState, HostState, PoolHost
 from evalfleet.pools.cloud.problems import Action, Problem, Refusal
 from evalfleet.pools.cloud.records import MachineView, Verb
 from evalfleet.pools.context import LEAST_LEFT_S, SCHEDULE_S, PoolContext
@@ -136,3 +136,14 @@ async def let_stop(context: PoolContext) -> float | None:
             await MachineDeadline(context, MachineRecord(context, host)).expire(view, left_s)
             until = await context.record.now() + left_s
     return until
+
+
+async def stop_idle(context: PoolContext) -> None:
+    """Where deadlines cannot be moved: let the pool be stopped as a person would. A run that comes later wakes it."""
+    pool, store = context.record.name, context.record.store
+    work = await context.record.call(store.hosts.work)
+    idle = [host.name for host in await context.record.hosts() if host.name not in work]
+    stopped = replace(context.wanted, stopped_at=await context.record.now())
+    await context.record.call(store.pools.amend, pool, stopped.to_json())
+    reason = "no run needs it, and its deadline is far"
+    await context.record.call(store.hosts.set_desired, pool, idle, DesiredState.GONE, reason)
