@@ -11,7 +11,16 @@ import pytest
 from tests.support.postgres import Server
 from tests.support.store import cases
 
-from evalfleet.errors import InputError, StoreCut, StoreError, StoreFenced, StoreRestored, StoreTooNew, StoreUnwritable
+from evalfleet.errors import (
+    InputError,
+    StoreBusy,
+    StoreCut,
+    StoreError,
+    StoreFenced,
+    StoreRestored,
+    StoreTooNew,
+    StoreUnwritable,
+)
 from evalfleet.store.database.postgres import database as database_module
 from evalfleet.store.database.postgres.server import Connection
 from evalfleet.store.home import place
@@ -111,6 +120,26 @@ def test_a_commit_whose_answer_is_cut_is_looked_up(
     store.events.note("r", "second", {})
     store.events.note("r", "third", {})
     assert types(store) == ["first", "second", "third"]
+
+
+def test_a_snapshot_that_is_cut_goes_on_where_nothing_changed(postgres: Server, home: Path, store: Store) -> None:
+    store.events.note("r", "first", {})
+
+    def changed() -> None:
+        with store.snapshot():
+            assert types(store) == ["first"]
+            postgres.cut()
+            with closing(open_store(home)) as another:
+                another.events.note("r", "second", {})
+            store.events.last_number()
+
+    with store.snapshot():
+        assert types(store) == ["first"]
+        postgres.cut()
+        assert store.events.last_number() == 1
+    with pytest.raises(StoreBusy, match="was cut"):
+        changed()
+    assert types(store) == ["first", "second"]
 
 
 def test_an_owner_that_was_replaced_while_it_was_cut_is_fenced(postgres: Server, home: Path, store: Store) -> None:

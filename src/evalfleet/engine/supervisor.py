@@ -31,7 +31,7 @@ from evalfleet.engine.hosts.sessions import HostSessions
 from evalfleet.engine.orders import Mode, Orders
 from evalfleet.engine.placement.workers import WorkerTable
 from evalfleet.engine.settings import EngineSettings
-from evalfleet.errors import BackendError, Owned, StoreUnwritable
+from evalfleet.errors import BackendError, Owned, StoreBusy, StoreUnwritable
 from evalfleet.hosts.base import Backend, Fleet, FollowsHealth, Inbox
 from evalfleet.layout import Home
 from evalfleet.model import Run, Verb
@@ -211,7 +211,8 @@ class Supervisor:
         limiter = anyio.CapacityLimiter(1)
         while self._spectators:
             for spectator in self._spectators:
-                await anyio.to_thread.run_sync(spectator.tick, limiter=limiter)
+                with suppress(StoreBusy):  # it looks again in a moment
+                    await anyio.to_thread.run_sync(spectator.tick, limiter=limiter)
             await anyio.sleep(SPECTATE_S)
 
     async def _obey_signals(self) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 import psycopg
 
-from evalfleet.errors import InputError, StoreError, StoreFenced, StoreRestored
+from evalfleet.errors import InputError, StoreCut, StoreError, StoreFenced, StoreRestored
 from evalfleet.store.database.base import Conflict, Row
 from evalfleet.store.database.postgres.clock import ServerClock
 from evalfleet.store.database.postgres.dialect import Statement, translated
@@ -45,6 +45,7 @@ from evalfleet.store.database.postgres.unsent import Unsent
 Clock = Callable[[], float]
 
 _AT_A_TIME = 500  # rows that are sent together
+_SNAPSHOT = "begin isolation level repeatable read read only; select 1"
 _PAGE = 256  # rows that are read ahead where all of them may be too many
 _PATIENCE_S = 300.0  # how long a server that went away is waited for: tasks go on meanwhile
 
@@ -108,7 +109,7 @@ class PostgresDatabase:
                 found: list[Row] = []
             else:
                 found = self._answer(lambda: self._fetched(statement.text, given))
-            if self._depth:
+            if self._depth or self._reading:
                 self._replay.add(statement.text, given, found)
             return found
 
@@ -263,12 +264,14 @@ class PostgresDatabase:
             yield
             return
         with self._in_use:
-            self._answer(lambda: command(self._connection, "begin isolation level repeatable read read only; select 1"))
+            self._answer(lambda: command(self._connection, _SNAPSHOT))
+        self._replay.clear()
         self._reading = 1
         try:
             yield
         finally:
             self._reading = 0
+            self._replay.clear()
             with suppress(psycopg.Error):
                 command(self._connection, "commit")
 
@@ -338,7 +341,7 @@ class PostgresDatabase:
                 try:
                     return ask()
                 except psycopg.Error as error:
-                    if not self._is_cut(error) or self._reading:
+                    if not self._is_cut(error):
                         raise
                 self._do_again()
 
@@ -348,12 +351,16 @@ class PostgresDatabase:
         while True:
             if self._connection.closed:
                 self._reconnect(allowed=self._session.number)
-            if not self._depth:
+            if not (self._depth or self._reading):
                 return
             try:
-                command(self._connection, f"{self._begin_text}; {_NUMBER_ON}")
+                command(self._connection, _SNAPSHOT if self._reading else f"{self._begin_text}; {_NUMBER_ON}")
                 self._replay.run(self._executed)
                 return
+            except StoreCut:
+                if self._reading:  # nothing was done on what was read
+                    raise cut(self._url) from None
+                raise
             except psycopg.Error as error:
                 if not self._is_cut(error):
                     raise
