@@ -85,5 +85,7 @@ class TierContract:
         assert ready.state is HostState.READY
         clock.advance(10)
         store.hosts.move(owned, HostState.REQUESTED, replace(second, state=HostState.GONE))
-        store.hosts.move(owned, HostState.REQUESTED, replace(third, state=HostState.LOST))
+        ordered = store.hosts.move(owned, HostState.REQUESTED, replace(third, state=HostState.CREATING))
+        assert ordered is not None
+        store.hosts.move(owned, HostState.CREATING, replace(ordered, state=HostState.LOST))
         assert sorted(store.tiers.starts("a"), key=str) == [40.0, None]
