@@ -47,7 +47,8 @@ class Rented:
         asked.add_header("Authorization", "Bearer any")
         asked.add_header("Content-Type", "application/json")
         with urllib.request.urlopen(asked, timeout=60) as answer:
-            return json.loads(answer.read())
+            text = answer.read()
+        return json.loads(text) if text else None
 
     def events(self, *types: str) -> list[dict[str, Any]]:
         """What happened in the cloud, of the types that are named or all of it."""

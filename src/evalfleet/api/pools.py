@@ -42,8 +42,8 @@ def create_pool(
     """Write down a pool: what `evalfleet pool create` orders. Machines are created by `PoolHandle.wait`, or by a run on it.
 
     Args:
-        backend: ssh, azure-vm, azure-batch or that of a plug-in; else that in evalfleet.toml, or ssh where `hosts` is given.
-        replace: give a pool of machines that exist other ones.
+        backend: ssh, azure-vm, azure-batch, tiers or that of a plug-in; else that in evalfleet.toml, or as `hosts` or `tiers` say.
+        replace: give a pool of machines that exist, or of tiers, other ones.
         options: those of `evalfleet pool create` by their names: `hosts` (a path), `workers`, `size`, `regions`, `spot`, ...
 
     Raises InputError, NotFound; WrongState where there is another pool of that name.

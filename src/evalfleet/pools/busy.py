@@ -50,6 +50,15 @@ def wanted_workers(store: StoreReader, pool: str, own: Mapping[str, int]) -> int
     return others + sum(own.values())
 
 
+def taken_before(store: StoreReader, pool: str, run_id: str) -> int:
+    """How many workers of a tier are for others than this run: runs on the pool itself, which have no other, and older runs on
+    its tiers."""
+    tiered = store.tiers.demand(tier=pool)
+    older = [one.run_id for one in tiered]
+    younger = older[older.index(run_id) :] if run_id in older else []
+    return sum(one.wanted for one in store.pools.demand(pool) if one.run_id not in {run_id, *younger})
+
+
 def unless_stopped(store: Store, name: str, stopped_at: float | None, act: Callable[[], object]) -> None:
     """Make or start machines, unless a person has stopped the pool since its keeper looked: that would undo the stop."""
     with store.batch():

@@ -15,7 +15,7 @@ from tests.support.store import cases
 
 from evalfleet.core.tiers import Condition, TierBreaker, TierTerms
 from evalfleet.model import BreakerState, DesiredState, HostState, Policy, Pool, PoolHost, StoredTier
-from evalfleet.pools.busy import wanted_workers
+from evalfleet.pools.busy import taken_before, wanted_workers
 from evalfleet.pools.kinds.tiers import KIND
 from evalfleet.pools.settings import PoolSettings
 from evalfleet.pools.spending import spending_limit, tiers_usd
@@ -132,6 +132,15 @@ def test_three_faults_of_tasks_with_no_success_between_open_it():
     assert tier.look({}, 0.0, TERMS, SILENCE_S).reason == "tasks fail on m-2: docker"
 
 
+def test_workers_that_are_for_other_runs_are_no_room_but_ours_stay_ours():
+    tier = member(*READY, hosts=WAYS)
+    tier.look({}, 0.0, TERMS, SILENCE_S)
+    tier.taken = 7
+    assert (tier.state(0.0, TERMS).capacity, tier.state(0.0, TERMS).serving) == (3, 3)
+    tier.taken, tier.busy = 20, {"m-1": 1, "m-2": 1}
+    assert (tier.state(0.0, TERMS).capacity, tier.state(0.0, TERMS).serving) == (2, 2)
+
+
 def test_workers_at_work_are_the_last_to_be_left_free():
     tier = member(*READY, hosts=WAYS)
     tier.busy = {"m-3": 1}
@@ -181,3 +190,6 @@ def test_a_pool_serves_runs_on_its_tiers_and_its_own_at_the_same_time(home: Path
         assert wanted_workers(store, "one", {}) == 4 + 2 + 3
         assert wanted_workers(store, "two", {}) == 2
         assert wanted_workers(store, "one", {first.id: 1}) == 1 + 2 + 3, "our own run knows better than the store"
+        assert taken_before(store, "one", first.id) == 3, "runs that have no other pool come first"
+        assert taken_before(store, "one", second.id) == 3 + 4, "then the older run: the younger one spills over"
+        assert taken_before(store, "one", "a new one") == 3 + 4 + 2

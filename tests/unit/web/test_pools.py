@@ -14,6 +14,7 @@ from tests.support.store import cases
 from tests.support.web_client import Client, serving
 
 from evalfleet import plugins
+from evalfleet.api.pools import create_pool, open_pool
 from evalfleet.config.core_tables import AzureTable
 from evalfleet.daemon.pool_children import PoolChildren, PoolStanding, standings
 from evalfleet.model import DesiredState, HostState, Policy
@@ -87,6 +88,30 @@ async def test_a_pool_of_machines_that_exist(home: Path, client: Client):
         asked = [event.data for event in store.events.of_run("pool:lab") if event.type == "pool.requested"]
     assert [one["verb"] for one in asked] == ["create", "replace", "delete"]
     assert all(one["by"].startswith("token boss") for one in asked)
+
+
+async def test_a_pool_of_tiers_is_made_shown_changed_and_deleted(home: Path, client: Client):
+    for name in ("lab", "attic"):
+        hosts = HOSTS.replace('"box"', f'"{name}"')
+        await client.post("pools", {"name": name, "hosts": hosts, "trust_first_use": True}, 201)
+    made = await client.post("pools", {"name": "both", "tiers": ["attic", "lab"], "cool_down": "1m"}, 201)
+    assert made == {"pool": "both", "backend": "tiers", "hosts": 0, "workers": 6, "by": None}
+    pool = await client.get("pools/both")
+    assert [(row["tier"], row["state"], row["capacity"]) for row in pool["tiers"]] == [
+        ("attic", "closed", 3),
+        ("lab", "closed", 3),
+    ]
+    assert open_pool("both", home=home).status().tiers is not None
+    assert (await client.get("pools/lab"))["tiers"] is None
+    await client.post("pools/both/scale", {"budget_usd": 9})
+    assert (await client.get("pools/both"))["budget_usd"] == 9
+    refused = await client.ask("/api/v1/pools/both/stop", "POST", data={})
+    assert (refused.status, "one of its tiers: attic, lab" in refused.json["error"]["message"]) == (400, True)
+    refused = await client.ask("/api/v1/pools/lab/delete", "POST", data={})
+    assert (refused.status, "is a tier of pool 'both'" in refused.json["error"]["message"]) == (409, True)
+    assert (await client.post("pools/both/delete"))["deleted"] == "both"
+    again = create_pool("both", tiers=["lab"], prefer="cheapest", budget_usd=2, home=home)
+    assert [row.tier for row in again.status().tiers or ()] == ["lab"]
 
 
 async def test_kinds_of_pools_are_listed_with_the_options_that_they_take(

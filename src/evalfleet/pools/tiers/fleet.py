@@ -7,6 +7,7 @@ them are asked for hosts, and which hosts take new work. No attempt is moved: wh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import anyio
 
@@ -16,6 +17,7 @@ from evalfleet.core.tiers import Share, Tier, TierBreaker, divide, explain, pref
 from evalfleet.errors import NotFound
 from evalfleet.hosts.base import Backend, Departure
 from evalfleet.model import BreakerState, Pool, Run
+from evalfleet.pools.busy import taken_before
 from evalfleet.pools.fleet import PoolFleet
 from evalfleet.pools.kinds.registry import kind_of
 from evalfleet.pools.kinds.tiers import tier_settings
@@ -27,6 +29,7 @@ from evalfleet.store.store import Store
 from evalfleet.store.thread import StoreThread
 
 _LOOK_S = 0.5
+_REST_S = 0.1  # between two looks, however often something changes
 _EVENTS = {
     (BreakerState.CLOSED, BreakerState.OPEN): "tier.opened",
     (BreakerState.OPEN, BreakerState.HALF_OPEN): "tier.half_opened",
@@ -152,6 +155,7 @@ class TieredFleet:
                     group.start_soon(self._find_price, member, store, thread)
                 while True:
                     await self._look(store, thread)
+                    await anyio.sleep(_REST_S)
                     with anyio.move_on_after(_LOOK_S):
                         await self._poked.wait()
                     self._poked = anyio.Event()
@@ -195,11 +199,10 @@ class TieredFleet:
         stored = {one.name: one for one in store.tiers.of_pool(self._pool.name)}
         for name, member in self._members.items():
             member.stored = stored.get(name, member.stored)
+            member.taken = taken_before(store, name, self._run.id)
+            with suppress(NotFound):  # then its fleet says what became of its hosts
+                member.pool = store.pools.get(name)
             if member.kind.creates_machines:
-                try:
-                    member.pool = store.pools.get(name)
-                except NotFound:
-                    continue
                 member.rows = store.hosts.of_pool(name, gone=True)
                 self._tier_of |= {row.name: name for row in member.rows}
 

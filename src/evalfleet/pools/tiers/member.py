@@ -31,6 +31,7 @@ class Member:
         self.stored = stored
         self.pool = pool
         self.rows: Sequence[PoolHost] = ()
+        self.taken = 0  # workers that are for other runs
         self.hosts: list[TierHost] = []
         self.busy: dict[str, int] = {}  # attempts of the run, by host
         self._faults: list[str] = []  # why tasks failed by the tier's fault, with no success on it since
@@ -150,19 +151,18 @@ class Member:
         def workers(condition: Condition) -> int:
             return sum(host.workers for host in self.hosts if host.condition is condition)
 
+        busy = sum(self.busy.values())
+        capacity = 0 if self.pool.deleting else max(busy, self.kind.slots(self.pool) - self.taken)
         return Tier(
             name=self.name,
             breaker=self.breaker,
-            capacity=0 if self.pool.deleting else self._capacity(),
-            serving=workers(Condition.SERVING) + workers(Condition.JOINING),
+            capacity=capacity,
+            serving=min(capacity, workers(Condition.SERVING) + workers(Condition.JOINING)),
             starting=workers(Condition.STARTING),
-            busy=sum(self.busy.values()),
+            busy=busy,
             shortage=self._shortage(now, terms),
             usd_per_hour=self.stored.usd_per_hour,
         )
-
-    def _capacity(self) -> int:
-        return self.kind.slots(self.pool)
 
     def _shortage(self, now: float, terms: TierTerms) -> str | None:
         if self.pool.reason is not None:
