@@ -21,10 +21,10 @@ from evalfleet.model import JsonObject
 from evalfleet.runner.attempt.process_tree import stat_of
 from evalfleet.testing.backend_contract import BackendContract, Watcher, launch
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 HOME = Home(Path("/nowhere"), "home1")
 PREFIX = prefix_of(HOME, "lab")
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 _numbers = count(1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 from tests.support.fleet import Fleet, wait_for
 from tests.support.ray_cluster import RayCluster
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+DEADLINE_S = 180.0
 # The task says that it began and which GPUs it sees, and ends when it may.
 SCRIPT = 'echo "$EVALFLEET_ATTEMPT [$CUDA_VISIBLE_DEVICES]" >> {ledger}; while ! [ -e {gate} ]; do sleep 0.1; done'
 
@@ -37,7 +39,7 @@ def folders(cluster: RayCluster, pool: str) -> list[Path]:
 
 
 def started(fleet: Fleet, count: int) -> None:
-    wait_for(lambda: len(fleet.lines()) >= count, f"{count} tasks to start")
+    wait_for(lambda: len(fleet.lines()) >= count, f"{count} tasks to start", DEADLINE_S)
 
 
 def attempts(fleet: Fleet, event: str) -> list[dict[str, Any]]:
@@ -65,6 +67,7 @@ def test_a_run_survives_its_driver_and_leaves_nothing(fleet: Fleet, cluster: Ray
     assert folders(cluster, "kept") == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("preempted", "cause"), [(False, "worker_lost"), (True, "preempted")])
 def test_a_dead_node_is_not_the_fault_of_its_task(fleet: Fleet, cluster: RayCluster, preempted: bool, cause: str):
     name = f"dies-{cause.split('_', maxsplit=1)[0]}"
@@ -78,11 +81,11 @@ def test_a_dead_node_is_not_the_fault_of_its_task(fleet: Fleet, cluster: RayClus
             cluster.preempt(node)
     finally:
         cluster.remove(node)
-    wait_for(lambda: attempts(fleet, "attempt.finished"), "the end of the attempt")
+    wait_for(lambda: attempts(fleet, "attempt.finished"), "the end of the attempt", DEADLINE_S)
     (fleet.folder / "gate").touch()
     node = cluster.add(num_cpus=1, num_gpus=1, resources={name: 1})
     try:
-        assert driver.wait(60) == 0
+        assert driver.wait(DEADLINE_S) == 0
         assert fleet.json("pool", "delete", name)["left"] == {}
     finally:
         cluster.remove(node)
@@ -99,7 +102,19 @@ def test_a_killed_runner_loses_no_task(fleet: Fleet, cluster: RayCluster):
     os.kill(json.loads((folder / "runner.json").read_text())["pid"], signal.SIGKILL)
     started(fleet, 2)
     (fleet.folder / "gate").touch()
-    assert driver.wait(60) == 0
+    assert driver.wait(DEADLINE_S) == 0
     assert len(fleet.lines()) == 3
     assert fleet.json("pool", "delete", "runner")["left"] == {}
     assert folders(cluster, "runner") == []
+
+
+def test_the_commands_of_the_guide_work(fleet: Fleet, cluster: RayCluster):
+    guide = (Path(__file__).parents[3] / "docs" / "howto" / "run-on-ray.md").read_text()
+    (tasks_file,) = re.findall(r"```toml\n(# tasks\.toml\n.*?)```", guide, re.DOTALL)
+    (fleet.folder / "tasks.toml").write_text(tasks_file)
+    commands = [line.split()[1:] for line in guide.splitlines() if line.startswith("evalfleet ")]
+    assert [words[0] for words in commands] == ["pool", "run", "pool", "pool"]
+    for words in commands:
+        done = fleet.command(*(word.replace("ray://head:10001", cluster.address) for word in words))
+        assert done.returncode == 0, (words, done.stdout, done.stderr)
+    assert folders(cluster, "cluster") == []
