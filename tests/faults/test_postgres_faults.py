@@ -11,6 +11,7 @@ import pytest
 from tests.support.postgres import Server
 from tests.support.store import cases
 
+from evalfleet.cli.home.shared.doctor_checks import check_database
 from evalfleet.errors import (
     InputError,
     StoreBusy,
@@ -222,3 +223,7 @@ def test_a_newer_schema_and_tables_of_others_are_left_alone(postgres: Server, tm
     with pytest.raises(StoreError, match="tables that this evalfleet did not make"):
         open_store(tmp_path)
     postgres.admin("select x from others.run", "drop schema others cascade")
+
+
+def test_doctor_says_where_the_database_is(home: Path) -> None:
+    assert check_database(home, None).message == f"on a server: {place.url_of(home)}"

@@ -21,7 +21,7 @@ from evalfleet.answers.home import Check, Level
 from evalfleet.errors import StoreCorrupt, StoreError, StoreForeign
 from evalfleet.report import text
 from evalfleet.store.database.file import FILE
-from evalfleet.store.home import identity
+from evalfleet.store.home import identity, place
 from evalfleet.store.reader import StoreReader
 
 PYTHON = (3, 11)
@@ -230,6 +230,8 @@ def check_database(home: Path, broken: StoreError | None) -> Check:
         if isinstance(broken, StoreForeign):
             message += _contents(path)
         return problem("database", message or remedy, remedy if message else "restore a backup, or use --home DIR")
+    if (url := place.pointed(home)) is not None:
+        return Check(name="database", message=f"on a server: {url}")
     if not path.exists():
         return Check(name="database", message="none yet; the first run makes it")
     found, version = _quick_check(path)
