@@ -177,6 +177,13 @@ def test_every_command_of_the_page_works(checkout: Fleet, page: Path):
             "nothing is left to delete",
             '"leaks": [], "resources": {}',
         ],
+        "run-on-azure-ml": [
+            "preparing: pilot",
+            "2 of 2 tasks got a verdict",
+            "is deleted: nothing of it is left",
+            "nothing is left to delete",
+            '"leaks": [], "resources": {}',
+        ],
         "run-waa": ["154 tasks in 12 domains"],
         "run-miniwob": ["130 tasks in 50 domains", "login-user_0  score 1"],
         "write-an-agent": ["click-link_0  score 1"],

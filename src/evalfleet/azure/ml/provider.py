@@ -65,15 +65,10 @@ class AzureMlProvider(AzureProvider):
 
     @asynccontextmanager
     async def boxes(self, settings: Settings, home: Home, pool: str) -> AsyncGenerator[Boxes]:
-        from evalfleet.azure import clients
-        from evalfleet.azure.storage import open_boxes
+        from evalfleet.azure.storage import opened_boxes
 
-        async with clients.opened(azure_settings.of(settings)) as opened:
-            found = open_boxes(opened.settings, opened.credential, f"{home.id}-{pool}")
-            try:
-                yield found
-            finally:
-                await found.aclose()
+        async with opened_boxes(azure_settings.of(settings), f"{home.id or 'home'}-{pool}") as found:
+            yield found
 
     @asynccontextmanager
     async def open(self, settings: Settings, home: Home) -> AsyncGenerator[Cloud]:
