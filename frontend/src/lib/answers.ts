@@ -480,7 +480,7 @@ export interface HistoryPoint {
   best: number | null;
 }
 
-/** A host. Of one that nobody rents, all from `state` to `idle_share` is null. */
+/** A host. Of one that nobody rents, all from `state` to `box_usd_per_hour` is null. */
 export interface HostRow {
   host: string;
   workers: number;
@@ -500,6 +500,8 @@ export interface HostRow {
   cost_usd: number | null;
   deadline_at: number | null;
   idle_share: number | null;
+  box_requests_per_hour: number | null;
+  box_usd_per_hour: number | null;
   vnc: boolean;
   probe: Record<string, unknown> | null;
   tasks_done: number | null;

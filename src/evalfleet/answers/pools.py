@@ -29,7 +29,7 @@ class GuestRow(Answer, frozen=True, kw_only=True):
 
 
 class HostRow(Answer, frozen=True, kw_only=True):
-    """A host. Of one that nobody rents, all from `state` to `idle_share` is null."""
+    """A host. Of one that nobody rents, all from `state` to `box_usd_per_hour` is null."""
 
     host: str
     workers: int
@@ -49,6 +49,8 @@ class HostRow(Answer, frozen=True, kw_only=True):
     cost_usd: float | None = None
     deadline_at: float | None = None
     idle_share: float | None = None
+    box_requests_per_hour: float | None = None  # of a machine that cannot be called, to the box between us and it
+    box_usd_per_hour: float | None = None  # what these requests cost
     vnc: bool = True
     probe: JsonObject | None = None  # what it answered just now, where it was asked
     tasks_done: int | None = None  # attempts with a verdict in runs of this pool, where it was asked

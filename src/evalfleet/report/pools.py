@@ -113,6 +113,8 @@ def _rented_host(host: HostRow, row: PoolHost, now: float, busy_s: float) -> Hos
         cost_usd=cost_usd(paid, now),
         deadline_at=facts.deadline_at if paid.allocated_since is not None else None,
         idle_share=_idle_share(row, now, busy_s),
+        box_requests_per_hour=None if facts.box_costs is None else facts.box_costs.requests_per_hour,
+        box_usd_per_hour=None if facts.box_costs is None else facts.box_costs.usd_per_hour,
         vnc=row.state is HostState.READY,
     )
 

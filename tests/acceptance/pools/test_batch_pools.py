@@ -14,7 +14,9 @@ def test_a_pool_goes_where_vms_would_stop_comes_back_and_works_through_an_outage
     with rented(tmp_path, 300) as here:
         boxes = tmp_path / "boxes"
         here.fleet.env |= {"EVALFLEET_AZURE_BATCH_ACCOUNT": "evalfleet", "EVALFLEET_AZURE_STORAGE": str(boxes)}
-        options = ("--backend", "azure-batch", "--workers", "2", "--size", "Standard_D2s_v3")
+        # The owner of the pool looks at the pilots ten times in this time.
+        silence = ("--deadline", "silence=20s")
+        options = ("--backend", "azure-batch", "--workers", "2", "--size", "Standard_D2s_v3", *silence)
         made = here.fleet.json("pool", "create", "p1", *options)
         assert {host["state"] for host in made["hosts"]} == {"ready"}
         refused = here.fleet.command("pool", "exec", "p1", "--", "true")
@@ -33,6 +35,9 @@ def test_a_pool_goes_where_vms_would_stop_comes_back_and_works_through_an_outage
         said = process.communicate(timeout=200)[0]
         assert process.returncode == 0, said
         here.all_ok(6)
+        requests = [host["box_requests_per_hour"] for host in here.status()["hosts"]]
+        assert all(count > 0 for count in requests), requests
+        assert "requests an hour to the machines' boxes, $0.000" in here.fleet.command("pool", "status", "p1").stdout
         here.leave()
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 
-from evalfleet.hosts.mailbox.pilot_view import Beat
+if TYPE_CHECKING:
+    from evalfleet.hosts.mailbox.pilot_view import Beat  # brings cryptography
 
-# Hot tier, LRS, East US, as of November 2026. Deletions are free.
+# List prices of the hot tier with LRS in East US; other regions differ by some cents. Deletions are free.
 READ_USD = 0.004 / 10_000
 WRITE_USD = 0.05 / 10_000  # lists, too
 _SHORTEST_H = 1 / 60

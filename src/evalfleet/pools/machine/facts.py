@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct, field
 
+from evalfleet.hosts.mailbox.costs import BoxCosts
 from evalfleet.model import JsonObject, PoolHost
 from evalfleet.pools.cloud.problems import Problem
 from evalfleet.pools.cloud.purchases import Plan
@@ -45,6 +46,7 @@ class MachineFacts(Struct, frozen=True, kw_only=True):
     box: str | None = None  # where the machine is reached that cannot be called; without a right to enter
     generation: int = 0  # of its pilot: the number of the try that made it
     pilot: JsonObject | None = None  # what is pinned of the pilot, once it has proved itself
+    box_costs: BoxCosts | None = None  # what requests to its box cost, as its pilot counts them
     operation: Operation | None = None
     accepted_at: float | None = (
         None  # when the cloud took the order, until the machine is seen: new ones are not found at once

@@ -8,6 +8,7 @@ import anyio
 import msgspec
 from msgspec.structs import replace
 
+from evalfleet.hosts.mailbox.costs import BoxCosts, box_costs
 from evalfleet.hosts.mailbox.pilot_view import PilotFacts, PilotView
 from evalfleet.model import HostState, PoolHost
 from evalfleet.pilot.carrier import CarrierError
@@ -19,6 +20,7 @@ from evalfleet.pools.machine.record import MachineRecord
 
 SILENCE_S = 600.0
 LOOKS = 10  # at each pilot's beats, in the time after which it is given up
+_NEWS = 0.1  # a change by this share
 _SPEAKING = (HostState.READY, HostState.QUARANTINED)
 
 
@@ -50,7 +52,8 @@ class SilenceWatch:
                 await record.stop_meter(state=HostState.LOST, facts=facts, reason=f"{reason}; another takes its place")
 
     async def _since(self, host: PoolHost) -> float:
-        """Since when the pilot's last beat is known. While its box cannot be read, it is not called silent."""
+        """Since when the pilot's last beat is known; also notes what its box costs. While that cannot be read, the pilot is not
+        called silent."""
         facts, now = facts_of(host), anyio.current_time()
         assert facts.box is not None
         known = msgspec.convert(facts.pilot, PilotFacts)
@@ -59,7 +62,17 @@ class SilenceWatch:
         except (CarrierError, BadSignature):
             self._heard.pop(host.name, None)
             return now
+        if beat is not None:
+            await self._note(host, box_costs(beat, facts.box))
         told = (facts.generation, None if beat is None else beat.number)
         if host.name not in self._heard or self._heard[host.name][0] != told:
             self._heard[host.name] = told, now
         return self._heard[host.name][1]
+
+    async def _note(self, host: PoolHost, costs: BoxCosts) -> None:
+        """Write what its box costs, where that is news."""
+        record = MachineRecord(self._context, host)
+        await record.refresh()  # reading the box took a while
+        known = record.facts.box_costs
+        if known is None or abs(costs.requests_per_hour - known.requests_per_hour) > _NEWS * known.requests_per_hour:
+            await record.move(facts=replace(record.facts, box_costs=costs))

@@ -95,6 +95,11 @@ def _money(answer: PoolFacts) -> list[str]:
     lines = [f"cost so far {cost}{budget}; now {now} an hour, including {kept}"]
     if any(row.price == "unknown" for row in hosts):
         lines.append("the price of some machines is unknown and not counted; `evalfleet prices --refresh` fetches it")
+    asked = [row for row in hosts if row.box_requests_per_hour is not None]
+    if asked:
+        requests = sum(row.box_requests_per_hour or 0.0 for row in asked)
+        usd = sum(row.box_usd_per_hour or 0.0 for row in asked)
+        lines.append(f"not in it: {requests:,.0f} requests an hour to the machines' boxes, ${usd:.3f} an hour")
     if answer.reason:
         lines.append(f"creates no more machines: {answer.reason.message}")
     return lines
