@@ -268,3 +268,16 @@ async def test_a_gateway_that_cannot_start_says_so(monkeypatch: pytest.MonkeyPat
                 await connection.ask("list", prefix="")
     finally:
         await connection.aclose()
+
+
+@pytest.mark.anyio
+async def test_a_probe_that_gets_no_answer_in_time_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    silent = tmp_path / "python"
+    silent.write_text("#!/bin/sh\nread line\n")  # it ends with its input, and says nothing
+    silent.chmod(0o700)
+    monkeypatch.setattr("evalfleet.hosts.ray.connection.sys.executable", str(silent))
+    kept = KIND.settings({"address": "head:6379", "workers": 2}, HERE)
+    pool = Pool(name="lab", backend="ray", settings=kept, created_at=0.0)
+    found = await KIND.probe(pool, Home(tmp_path, "home1"), 0.2)
+    assert [row["reachable"] for row in found.values()] == [False, False]
+    assert "no Ray cluster answers at head:6379; start one with" in found["lab-1"]["error"]

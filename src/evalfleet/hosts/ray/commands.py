@@ -9,7 +9,7 @@ import anyio
 
 from evalfleet.errors import BackendError, HostUnreachable
 from evalfleet.hosts.ray.backend import RayBackend
-from evalfleet.hosts.ray.connection import RayConnection
+from evalfleet.hosts.ray.connection import RayConnection, no_cluster
 from evalfleet.hosts.ray.settings import folder_of, host_specs, prefix_of, settings_of
 from evalfleet.layout import Home
 from evalfleet.model import JsonObject, Pool
@@ -35,7 +35,7 @@ async def probe(pool: Pool, home: Home, limit_s: float) -> dict[str, JsonObject]
                             error = f"waits in the cluster for a node with {needs}"
                             found[spec.name] = {"reachable": False, "error": error}
     except (BackendError, TimeoutError) as error:
-        said = str(error) or f"the cluster does not answer within {limit_s:g} s"
+        said = str(error) or no_cluster(settings_of(pool).address)
         for spec in host_specs(pool):
             found.setdefault(spec.name, {"reachable": False, "error": said})
     return found
@@ -62,7 +62,9 @@ async def end_actors(pool: Pool, home: Home) -> dict[str, str]:
                             left[host] = str(why)
                 await connection.ask("clean", folder=folder_of(home, f"{pool.name}-*"))
     except (BackendError, TimeoutError) as error:
-        left[pool.name] = f"{error or 'the cluster does not answer'}; its actors end after the idle time of the pool"
+        left[pool.name] = (
+            f"{str(error) or no_cluster(settings_of(pool).address)}; its actors end after the idle time of the pool"
+        )
     return left
 
 

@@ -122,7 +122,7 @@ class RayConnection:
         with anyio.move_on_after(CONNECT_S), suppress(anyio.IncompleteRead):
             line = await BufferedByteReceiveStream(process.stdout).receive_until(b"\n", MAX_LINE)
         if not line:
-            raise HostUnreachable(_nobody(self.address))
+            raise HostUnreachable(no_cluster(self.address))
         answer = json.loads(line)
         if "error" in answer:
             raise refusal(self.address, answer)
@@ -189,11 +189,12 @@ def refusal(address: str, answer: JsonObject) -> BackendError:
             f"{their_python} and `pip install 'evalfleet[ray]' ray=={their_ray}`"
         )
     if answer["error"] in ("ConnectionError", "RpcError", "TimeoutError"):
-        return HostUnreachable(_nobody(address))
+        return HostUnreachable(no_cluster(address))
     return HostUnreachable(f"Ray does not connect to {address}: {' '.join(message.split())[:500]}")
 
 
-def _nobody(address: str) -> str:
+def no_cluster(address: str) -> str:
+    """That there is no cluster, and what to do."""
     return (
         f"no Ray cluster answers at {address}; start one with `ray start --head`, or give the pool the right address: HOST:6379 "
         "from a node of the cluster, ray://HOST:10001 from any other machine"
