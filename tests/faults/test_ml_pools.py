@@ -32,8 +32,9 @@ def workspace(folder: Path, speed: float, scenario: str = "") -> Generator[Rente
 
 
 def made(here: Rented, *options: str) -> None:
-    done = here.fleet.command("pool", "create", "p1", *POOL, *options)
-    assert done.returncode == 0, done.stdout + done.stderr
+    process = here.fleet.start("pool", "create", "p1", *POOL, *options)
+    out = process.communicate(timeout=PATIENCE_S)[0]
+    assert process.returncode == 0, out
 
 
 async def containers(here: Rented) -> int:
