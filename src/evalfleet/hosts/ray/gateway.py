@@ -33,6 +33,7 @@ ANSWER_S = 15.0
 START_S = 130.0  # a new runner first ends what a dead one left
 AGAIN_S = 1.0
 FIRST_S = 2.0
+FAILURES = 3
 LEAVE_S = 3.0
 ABSENT = {"error": "absent", "message": "the cluster has no such actor"}
 _WATCH = Path(__file__).with_name("watch.py")
@@ -81,6 +82,7 @@ class Gateway:
     def __init__(self) -> None:
         self._actors: dict[str, KnownActor] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._failures = 0  # lists in a row that the cluster did not answer
         self._sessions: dict[tuple[int, Any], None] = {}
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -88,6 +90,10 @@ class Gateway:
         with suppress(OSError, ValueError):
             request = json.loads(await reader.readline())
             answer = await self._answer(**request)
+            if request["do"] == "list":
+                self._failures = self._failures + 1 if "error" in answer else 0
+                if self._failures >= FAILURES:  # such as a head that was made anew: only a new process connects to it
+                    asyncio.get_running_loop().call_later(AGAIN_S, os._exit, 1)
             writer.write(json.dumps(answer).encode() + b"\n")
             await writer.drain()
             if "session" in answer:
