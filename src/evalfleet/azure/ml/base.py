@@ -134,4 +134,7 @@ def tightest(usages: Mapping[str, tuple[int, int]], offering: Offering) -> Quota
 
 
 def problem_of(message: str) -> Problem:
+    """Why a job did not start. Without KVM the next try on such a node does no better."""
+    if "/dev/kvm" in message:
+        return Problem(cause=Cause.SKU, action=ACTIONS[Cause.SKU], message=f"its nodes have no KVM: {message}")
     return Problem(cause=Cause.START, action=ACTIONS[Cause.START], message=message)

@@ -17,7 +17,7 @@ from evalfleet.azure.arm import Body, judged
 from evalfleet.azure.clients import Clients
 from evalfleet.azure.ml import requests, responses
 from evalfleet.azure.ml.base import WorkspaceCloud, is_deadline, left_s, log_names, problem_of
-from evalfleet.azure.ml.responses import ENDED, LABEL_BEGAN, LABEL_OFFER, QUEUED, JobView
+from evalfleet.azure.ml.responses import ENDED, LABEL_BEGAN, LABEL_OFFER, LABEL_PREPARED, PREPARING, QUEUED, JobView
 from evalfleet.azure.responses import inside
 from evalfleet.core.failures.kinds import one_line
 from evalfleet.layout import Home
@@ -39,7 +39,10 @@ from evalfleet.pools.cloud.records import (
 # With Python, and nothing else that a pilot would need.
 DEFAULT_IMAGE = "mcr.microsoft.com/azureml/openmpi4.1.0-ubuntu22.04:latest"
 DOCKER_ARGS = "--cap-add NET_ADMIN"
+KVM_ARGS = "--device=/dev/kvm"  # a node without the device refuses the container, and says so
+COLD_IMAGE_S = 600.0  # in which a node must have the image
 _WHY_CHARS = 2000
+_LABELS = {"Running": LABEL_BEGAN, PREPARING: LABEL_PREPARED}  # when the job was first seen so
 
 
 class MlCloud(WorkspaceCloud):
@@ -75,7 +78,7 @@ class MlCloud(WorkspaceCloud):
                 variables=spec.pilot.secrets,
                 labels=self._labels(spec, stops_at),
                 timeout_s=left_s(stops_at),
-                docker_args=DOCKER_ARGS,
+                docker_args=f"{DOCKER_ARGS} {KVM_ARGS}" if spec.kvm else DOCKER_ARGS,
             )
             job = spec.worker.replace(".", "-")
             await self._workspace.submit(job, body)
@@ -152,10 +155,14 @@ class MlCloud(WorkspaceCloud):
         status, tags = body["properties"].get("status"), dict(body["properties"].get("tags") or {})
         if status in ENDED:
             return Progress(done=True, problem=problem_of(await self._why(str(body["name"]), str(status))))
+        label = _LABELS.get(str(status))
+        if label is not None and label not in tags:
+            await self._workspace.change_job(body, tags={**tags, label: expires_text(time.time())})
         if status == "Running":
-            if LABEL_BEGAN not in tags:
-                await self._workspace.change_job(body, tags={**tags, LABEL_BEGAN: expires_text(time.time())})
             return Progress(done=True)
+        if status == PREPARING and responses.since(tags, LABEL_PREPARED, time.time()) > COLD_IMAGE_S:
+            said = f"the job {body['name']} had no image within {COLD_IMAGE_S / 60:g} min"
+            return Progress(done=True, problem=problem_of(said))
         if status == QUEUED:
             name = str(body["properties"]["computeId"]).rpartition("/")[2]
             problem = responses.cluster_problem(await self._workspace.compute(name), offering)

@@ -9,14 +9,16 @@ from evalfleet.azure.error_causes import ErrorFacts, classify
 from evalfleet.azure.responses import inside
 from evalfleet.core.hosts.lifecycle import Power, Stage
 from evalfleet.pools.cloud.problems import ACTIONS, Cause, Problem
-from evalfleet.pools.cloud.records import LABEL_WORKER, Kind, MachineView, Offering, Resource
+from evalfleet.pools.cloud.records import LABEL_EXPIRES, LABEL_WORKER, Kind, MachineView, Offering, Resource, expires_of
 
 LABEL_OFFER = "evalfleet-offer"  # size/region/priority: a job names only its compute
 LABEL_BEGAN = "evalfleet-began"  # the job was seen running: one that waits again has lost its node
+LABEL_PREPARED = "evalfleet-prepared"  # the job was seen with its node getting the image
 LABEL_STOPS = "evalfleet-stops"  # when Azure ends it
 ENDED = ("Completed", "Failed", "Canceled")
 WAITING = ("NotStarted", "Starting", "Provisioning", "Preparing", "Queued")
 QUEUED = "Queued"
+PREPARING = "Preparing"
 _ENDING = ("CancelRequested", "Finalizing")
 _INSTANCE_POWERS = {
     "Running": Power.RUNNING,
@@ -50,6 +52,12 @@ def offer_of(labels: Mapping[str, str]) -> Offering:
 def name_of(labels: Mapping[str, str]) -> str:
     """The machine that a resource is: its worker's name without the mark."""
     return labels.get(LABEL_WORKER, "").rpartition(".")[0]
+
+
+def since(labels: Mapping[str, str], label: str, now: float) -> float:
+    """How many seconds ago the label was set; 0 where it was not."""
+    at = expires_of({LABEL_EXPIRES: labels.get(label, "")})
+    return 0.0 if at is None else now - at
 
 
 def job_view(body: Mapping[str, Any]) -> JobView:

@@ -74,6 +74,7 @@ class MachineSpec(Struct, frozen=True, kw_only=True):
     host_key: HostKey
     slots: int = 1  # tasks that it runs at a time
     images: tuple[str, ...] = ()  # of containers that its tasks need
+    kvm: bool = False  # whether its tasks need KVM
     pilot: Pilot | None = None  # None: it is reached over SSH
 
     @property

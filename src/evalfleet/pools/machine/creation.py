@@ -147,4 +147,5 @@ class MachineCreation:
             host_key=key,
             slots=context.wanted.slots,
             images=context.images if context.mailbox is not None else (),
+            kvm=context.wanted.kvm,
         )
