@@ -29,7 +29,7 @@ def least(*without: str) -> Role:
 
 
 async def bake(here: Site) -> None:
-    (kind,) = clouds()
+    kind = next(one for one in clouds() if one.name == "azure-vm")
     async with kind.provider.open(here.settings, Home(here.settings.home)) as opened:
 
         async def sync() -> None: ...

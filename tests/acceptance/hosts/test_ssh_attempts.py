@@ -314,8 +314,8 @@ async def test_an_idle_runner_of_another_version_is_replaced(backend: SshBackend
     old = box.runner()
     changed = build()[0] + b"\0"
     version = hashlib.sha256(changed).hexdigest()[:12]
-    for module in ("backend", "channel"):
-        monkeypatch.setattr(f"evalfleet.hosts.ssh.{module}.build", lambda: (changed, version))
+    for module in ("protocol.current_runner", "ssh.channel"):
+        monkeypatch.setattr(f"evalfleet.hosts.{module}.build", lambda: (changed, version))
     async with connected(backend) as (host, watcher):
         await host.launch([sh("sleep 300")])
         await watcher.until("run1.1.1", "started")

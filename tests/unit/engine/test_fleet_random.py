@@ -12,7 +12,7 @@ from pathlib import Path
 
 import anyio
 import hypothesis
-from anyio.abc import TaskGroup
+from anyio.abc import TaskGroup, TaskStatus
 from hypothesis import strategies as st
 from tests.support.engine_play import QUICK, Play, end_all, host
 from tests.support.fake_backend import FakeBackend
@@ -101,11 +101,14 @@ class Chaos:
 
     async def start(self, group: TaskGroup) -> None:
         self._group = group
-        group.start_soon(self._drive)
+        await group.start(self._drive)
 
-    async def _drive(self) -> None:
+    async def _drive(self, *, task_status: TaskStatus[None]) -> None:
+        over = self._over = anyio.Event()
         with anyio.CancelScope() as self._scope:
+            task_status.started()
             await self.play.drive()
+        over.set()
 
     async def restart(self) -> None:
         """The controller is gone at whatever it was doing, and another one takes the run."""
@@ -113,11 +116,11 @@ class Chaos:
         if play.ending is not None or self._group is None:
             return
         self._scope.cancel()
-        await anyio.sleep(0.01)
+        await self._over.wait()  # the store is used by one controller at a time
         if play.ending is None:
             play.store.runs.leave(play.run)
             play.run = take(play.store, play.store.runs.get(play.run.id))
-            self._group.start_soon(self._drive)
+            await self._group.start(self._drive)
 
     async def end_well(self) -> None:
         """From now on everything works."""
