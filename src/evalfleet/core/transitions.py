@@ -110,7 +110,8 @@ HOST_EDGES: Mapping[tuple[H, H], tuple[str, ...]] = {
     (H.STOPPED, H.GONE): ("delete",),
     (H.LOST, H.GONE): ("delete",),
 }
-"""How far a host is. Only the controller of its pool moves it. A machine that vanished while it was to go is `gone` at once."""
+"""How far a host is. Only the controller of its pool moves it. A machine that vanished while it was to go is `gone` at once,
+unless its box may hold results that are not collected: then it is `lost` until they are."""
 
 POOL_EDGES: Mapping[tuple[P, P], tuple[str, ...]] = {
     (P.ACTIVE, P.PAUSED): ("pause",),

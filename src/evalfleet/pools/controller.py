@@ -15,7 +15,7 @@ from anyio.abc import TaskGroup
 from msgspec import Struct, field
 
 from evalfleet import config
-from evalfleet.core.hosts.lifecycle import Stage, Step, next_step
+from evalfleet.core.hosts.lifecycle import Stage, Step, drains_work, is_due, next_step
 from evalfleet.errors import EvalfleetError, NotFound, Owned
 from evalfleet.hosts.base import first_error
 from evalfleet.layout import Home
@@ -31,7 +31,7 @@ from evalfleet.pools.kinds.registry import cloud_of
 from evalfleet.pools.machine.cloud_loads import CloudLoads
 from evalfleet.pools.machine.controller import MachineController, seen
 from evalfleet.pools.machine.deadline import let_stop, move_deadlines, stop_idle
-from evalfleet.pools.machine.facts import facts_of
+from evalfleet.pools.machine.facts import facts_of, keeps_box
 from evalfleet.pools.record import PoolRecord
 from evalfleet.pools.registry_file import RegistryFile
 from evalfleet.pools.replacement import set_aside
@@ -192,10 +192,11 @@ class PoolController:
             busy = {host.name for host in hosts if self._has_work(host.name)}
             await self._size.balance(pool, hosts, busy, len(self._reconciling))
         hosts = await context.record.hosts()
-        steps = {host.name: self._step(host, views) for host in hosts}
-        drains = [host.name for host in hosts if steps[host.name] is Step.DRAIN]
+        now = await context.record.now()
+        steps = {host.name: self._step(host, views, now) for host in hosts}
+        drains = [host.name for host in hosts if drains_work(host, steps[host.name])]
         waits = {name: await self._waits(name) for name in drains}
-        due = [host for host in hosts if _is_due(host, steps[host.name], waits.get(host.name))]
+        due = [host for host in hosts if is_due(host, steps[host.name], waits.get(host.name))]
         await self._drop_outdated(hosts)
         for host in due:
             if host.name not in self._reconciling and host.name not in self._failed:
@@ -260,12 +261,14 @@ class PoolController:
             if running is not None and running.desired is not host.desired:
                 running.scope.cancel()  # at any moment: it could as well have died then
 
-    def _step(self, host: PoolHost, views: Mapping[str, MachineView]) -> Step:
+    def _step(self, host: PoolHost, views: Mapping[str, MachineView], now: float) -> Step:
+        has_work = self._has_work(host.name)
         return next_step(
             host,
             seen(views.get(host.name)),
-            busy=self._has_work(host.name),
+            busy=has_work,
             keeps_stopped=self._context.keeps_stopped,
+            keeps_box=keeps_box(host, now, has_work=has_work),
         )
 
     def _has_work(self, name: str) -> bool:
@@ -334,13 +337,6 @@ class PoolController:
         with anyio.move_on_after(at_most_s):
             await self._poked.wait()
         self._poked = anyio.Event()
-
-
-def _is_due(host: PoolHost, step: Step, waits: str | None) -> bool:
-    """Whether there is something to do; a machine that drains has nothing to do but to say for what."""
-    if step is Step.DRAIN:
-        return host.state is not HostState.DRAINING or host.reason != waits
-    return step is not Step.REST
 
 
 @asynccontextmanager

@@ -73,6 +73,9 @@ class PoolFleet:
         self._stopped_at = settings_of(pool).stopped_at
         self._rows: dict[str, PoolHost] = {row.name: row for row in reader.hosts.of_pool(pool.name, gone=True)}
         self._known: dict[str, tuple[object, Backend]] = {}
+        self._kept: dict[
+            str, bool
+        ] = {}  # machines that are gone -> whether the run has attempts that may be in their boxes
         self._changed = anyio.Event()
         self._controller: PoolController | None = None
         self._cloud: Cloud | None = None
@@ -87,7 +90,11 @@ class PoolFleet:
     # What the engine asks
 
     def backends(self) -> Sequence[Backend]:
-        return [self._backend(row) for row in self._rows.values() if row.state in _USABLE and self._is_reached(row)]
+        return [self._backend(row) for row in self._rows.values() if self._is_usable(row) and self._is_reached(row)]
+
+    def _is_usable(self, row: PoolHost) -> bool:
+        """Of a machine that is gone the run uses the box, while it may hold results of the run."""
+        return row.state in _USABLE or (_left_box(row) and self._kept.get(row.name, False))
 
     def _is_reached(self, row: PoolHost) -> bool:
         facts = facts_of(row)
@@ -97,7 +104,7 @@ class PoolFleet:
         """The way to a machine: the same object as long as the way is the same."""
         slots, facts = settings_of(self._pool).slots, facts_of(row)
         if self._mailbox is not None:
-            way: object = (facts.box, facts.generation, facts.pilot, slots)
+            way: object = (facts.box, facts.generation, facts.pilot, slots, _left_box(row))
         else:
             way = ssh_spec(self._provider, row, slots)
         if row.name not in self._known or self._known[row.name][0] != way:
@@ -105,7 +112,8 @@ class PoolFleet:
                 backend: Backend = CloudBackend(self._home, way, self._ask, self._notice, self._tools)
             else:
                 assert self._mailbox is not None
-                backend = self._mailbox.backend(self._provider, row, slots, self._ask, canary=True)
+                left = _departure(row) if _left_box(row) else None
+                backend = self._mailbox.backend(self._provider, row, slots, self._ask, canary=left is None, left=left)
             self._known[row.name] = (way, backend)
         return self._known[row.name][1]
 
@@ -121,11 +129,9 @@ class PoolFleet:
         row = self._rows.get(host)
         if row is None:
             return Departure(cause="worker_lost", message=f"its host {host} does not belong to the pool any more")
-        if facts_of(row).preempted:
-            return Departure(cause="preempted", message=f"its host {host} was taken back by the cloud")
-        if row.state in (HostState.GONE, HostState.LOST, HostState.STOPPED):
-            return Departure(cause="worker_lost", message=f"its host {host} is {row.state}: {row.reason or 'as asked'}")
-        return None
+        if _left_box(row) and self._kept.get(host, True):
+            return None  # its box tells how they ended
+        return _departure(row)
 
     async def changed(self) -> None:
         await self._changed.wait()
@@ -250,7 +256,9 @@ class PoolFleet:
                 self._rows = {}
                 self._changed.set()
                 return
-            for row in await thread.call(store.hosts.of_pool, self._name, gone=True):
+            rows = await thread.call(store.hosts.of_pool, self._name, gone=True)
+            await self._look_at_boxes(rows, store, thread)
+            for row in rows:
                 self._note(row)
             unwell, self._unwell = self._unwell, {}
             for host, reason in unwell.items():
@@ -264,6 +272,15 @@ class PoolFleet:
                 data = {"host": host, "reason": reason}
                 await thread.call(store.events.note, pool_subject(self._name), "worker.blamed", data)
             await anyio.sleep(_LOOK_S)
+
+    async def _look_at_boxes(self, rows: Sequence[PoolHost], store: Store, thread: StoreThread) -> None:
+        """See of which machines that are gone the boxes are still needed by this run."""
+        left = [row.name for row in rows if _left_box(row)]
+        work = await thread.call(store.hosts.work) if left else {}
+        kept = {name: any(one.run_id == self._run_id for one in work.get(name, ())) for name in left}
+        if kept != self._kept:
+            self._kept = kept
+            self._changed.set()
 
     async def _recheck(self) -> None:
         """Look again and again whether what the run's tasks need on each machine still is there: a dead container is
@@ -303,3 +320,18 @@ class PoolFleet:
         except Refusal:
             return None
         return taken if view is None or view.power in _OFF else None
+
+
+def _left_box(row: PoolHost) -> bool:
+    """Whether the machine is gone, and its box is still there."""
+    return row.state is HostState.LOST and facts_of(row).box is not None
+
+
+def _departure(row: PoolHost) -> Departure | None:
+    """Why a machine is gone; None while it is not."""
+    if facts_of(row).preempted:
+        return Departure(cause="preempted", message=f"its host {row.name} was taken back by the cloud")
+    if row.state in (HostState.GONE, HostState.LOST, HostState.STOPPED):
+        message = f"its host {row.name} is {row.state}: {row.reason or 'as asked'}"
+        return Departure(cause="worker_lost", message=message)
+    return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from tests.support.runner import a_spec
 
 from evalfleet.core.hosts.health import OtherWay
 from evalfleet.errors import HostUnreachable
-from evalfleet.hosts.base import Host, Inbox, Launch
+from evalfleet.hosts.base import Departure, Host, Inbox, Launch
 from evalfleet.hosts.local.launcher import runner_info
 from evalfleet.hosts.mailbox.backend import MailboxBackend, MailboxHostSpec
 from evalfleet.hosts.mailbox.boxes import Box, FolderBoxes
@@ -32,6 +33,7 @@ from evalfleet.testing.backend_contract import Watcher
 
 pytestmark = pytest.mark.anyio
 SPEC = MailboxHostSpec(name="w1", generation=1, slots=2)
+TAKEN = Departure(cause="preempted", message="its node was preempted")
 
 
 class Node:
@@ -80,12 +82,17 @@ async def test_what_ended_is_collected_after_the_node_was_killed(node: Node, tmp
         end = await watcher.until("run1.1.1")
     wait_for(lambda: "attempts/run1.1.1.json" in node.objects(), "the upload")
     node.process.kill()
-    async with connected(node.backend(is_gone=lambda: "its node was preempted"), epoch=2) as (host, watcher):
+    async with connected(node.backend(is_gone=lambda: TAKEN), epoch=2) as (host, watcher):
         assert [(one.attempt_id, one.live) for one in await host.known()] == [("run1.1.1", False)]
         assert await host.observe("run1.1.1", end.number - 1)
         assert (await watcher.until("run1.1.1")).data["exit_code"] == 0
         assert len(watcher.seen) == 1, "known events are not told again"
-        assert not await host.observe("run1.2.1", -1), "what had not ended is lost with the node"
+        assert await host.observe("run1.2.1", 5)
+        assert (await watcher.until("run1.2.1")).data["cause"] == "preempted", (
+            "what had not ended is lost with the node"
+        )
+        with pytest.raises(FileNotFoundError, match="its node was preempted"):
+            await host.collect("run1.2.1", tmp_path / "lost", {})
         for _ in range(2):
             await host.collect("run1.1.1", tmp_path / "there", {})
         assert (tmp_path / "there" / "stdout.log").read_text() == "said\n"
@@ -96,9 +103,25 @@ async def test_what_ended_is_collected_after_the_node_was_killed(node: Node, tmp
         await host.forget(["run1.1.1"])
         assert await host.known() == []
     assert node.objects("attempts") == []
-    with pytest.raises(HostUnreachable, match="its node was preempted"):
-        async with connected(node.backend(is_gone=lambda: "its node was preempted"), epoch=3):
-            pass
+    async with connected(node.backend(is_gone=lambda: TAKEN), epoch=3) as (host, _):
+        assert await host.known() == [], "an empty box says that nothing is left"
+
+
+async def test_a_gone_node_is_given_up_only_when_its_box_says_that_nothing_is_there(node: Node):
+    async with connected(node.backend()) as (host, watcher):
+        await host.launch([sh("true")])
+        await watcher.until("run1.1.1")
+    wait_for(lambda: "attempts/run1.1.1.json" in node.objects(), "the upload")
+    node.process.kill()
+    left = node.backend(is_gone=lambda: TAKEN)
+    assert await left.may_hold_results()
+    assert await left.ask_otherwise() is OtherWay.SILENT
+    async with connected(left, epoch=2) as (host, _):
+        await host.forget(["run1.1.1"])
+    assert not await left.may_hold_results()
+    assert await left.ask_otherwise() is OtherWay.EVICTED
+    shutil.rmtree(node.box.address)
+    assert not await left.may_hold_results(), "a box that was deleted holds nothing"
 
 
 CONTROLLER = """
@@ -153,10 +176,12 @@ async def test_sigterm_is_a_preemption_notice(node: Node):
         (Path(f"/proc/{started.data['pid']}/cwd") / "go").touch()
         assert (await watcher.until("run1.1.1")).data["exit_code"] == 0
     assert node.process.process.wait(60) == 0
-    assert await backend.ask_otherwise() is OtherWay.GONE
+    assert await backend.ask_otherwise() is OtherWay.SILENT, "it is not given up: its last end is in the box"
     assert runner_info(node.spool) is None, "its runner ended with it"
     async with connected(node.backend(), epoch=2) as (host, _):
         assert [one.attempt_id for one in await host.known()] == ["run1.1.1"], "its last end is still there"
+        await host.forget(["run1.1.1"])
+    assert await backend.ask_otherwise() is OtherWay.EVICTED
 
 
 @pytest.mark.parametrize("way", ["told", "time"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,45 @@ def test_an_account_without_quota_is_told(tmp_path: Path):
         assert done.returncode == 3, done.stdout + done.stderr
         assert "AccountCoreQuotaReached" in done.stdout + done.stderr
         here.leave()
+
+
+def lose_the_node_after_the_first_end(here: Rented, boxes: Path) -> None:
+    """The first task ends, is uploaded, and its node is taken back while the second one still runs there."""
+    (here.fleet.folder / "go").touch()
+    wait_for(lambda: list(boxes.rglob("attempts/*.json")), "the upload")
+    assert here.control("POST", "evictions", {"count": 1})["evicted"]
+    wait_for(lambda: here.events("node.preempted"), "the loss of the node")
+
+
+@pytest.mark.parametrize("sleeper", [True, False], ids=["the controller sleeps", "the controller is killed"])
+def test_what_ended_on_a_lost_node_is_collected_from_its_box_and_not_run_again(tmp_path: Path, sleeper: bool):
+    with rented(tmp_path, 300) as here:
+        boxes = tmp_path / "boxes"
+        here.fleet.env |= {"EVALFLEET_AZURE_BATCH_ACCOUNT": "evalfleet", "EVALFLEET_AZURE_STORAGE": str(boxes)}
+        options = ("--backend", "azure-batch", "--workers", "1", "--slots", "2", "--size", "Standard_D2s_v3", "--spot")
+        here.fleet.json("pool", "create", "p1", *options)
+        (lost,) = here.states()
+        until = f"while [ ! -e {here.fleet.folder}/$2 ]; do sleep 0.05; done"
+        script = f'echo b $1 >> {here.fleet.ledger}; {until}; echo kept > "$EVALFLEET_ARTIFACTS/file"'
+        names = {"t_0": "go", "t_1": "later"}
+        rows = [{"key": key, "command": ["sh", "-c", script, "-", key, file]} for key, file in names.items()]
+        process = here.fleet.start("run", here.fleet.tasks(rows, retry_base="200ms"), "--pool", "p1", "--workers", "2")
+        wait_for(lambda: len(here.begun()) == 2 or process.poll() is not None, "both tasks")
+        process.send_signal(signal.SIGSTOP if sleeper else signal.SIGKILL)
+        lose_the_node_after_the_first_end(here, boxes)
+        (here.fleet.folder / "later").touch()
+        if sleeper:
+            process.send_signal(signal.SIGCONT)
+        else:
+            process.communicate()
+            process = here.fleet.start("resume", "latest")
+        said = process.communicate(timeout=200)[0]
+        assert process.returncode == 0, said
+        assert sorted(here.begun()) == ["t_0", "t_1", "t_1"], "what had ended did not run again"
+        outcomes = here.fleet.json("report")["attempts"]["by_outcome"]
+        assert {name: count for name, count in outcomes.items() if count} == {"ok": 2, "preempted": 1}
+        kept = [path for path in here.fleet.home.rglob("artifacts/file") if "t_0" in str(path)]
+        assert [path.read_text() for path in kept] == ["kept\n"]
+        assert list(boxes.rglob(f"{lost}-1/attempts/*")) == [], "what is collected is deleted"
+        here.leave()
+        assert [path for path in boxes.rglob("*") if path.is_file()] == []

@@ -19,7 +19,9 @@ from evalfleet.core.hosts.lifecycle import (
     Step,
     cost_usd,
     counts_as_worker,
+    drains_work,
     follow,
+    is_due,
     metered,
     next_step,
     total_usd,
@@ -48,6 +50,7 @@ TAKES_TO: dict[Step, tuple[HostState, ...]] = {
     Step.REST: (),
     Step.WAIT: (),
     Step.DRAIN: (HostState.DRAINING,),
+    Step.KEEP_BOX: (),
     Step.CREATE: (HostState.CREATING, HostState.GONE),
     Step.CLEAR: (HostState.CREATING,),
     Step.PREPARE: (HostState.PREPARING,),
@@ -62,10 +65,10 @@ TAKES_TO: dict[Step, tuple[HostState, ...]] = {
 @pytest.mark.parametrize("desired", list(DesiredState))
 @pytest.mark.parametrize("state", list(HostState))
 def test_every_step_of_a_host_follows_an_edge(state: HostState, desired: DesiredState):
-    for seen, busy, keeps in itertools.product(SEEN, (False, True), (False, True)):
+    for seen, busy, keeps, box in itertools.product(SEEN, (False, True), (False, True), (False, True)):
         if state is HostState.REQUESTED and seen is not None:
             continue  # no machine was ordered under its name; whatever is there is another's, and the name is given up
-        step = next_step(host(desired=desired, state=state), seen, busy=busy, keeps_stopped=keeps)
+        step = next_step(host(desired=desired, state=state), seen, busy=busy, keeps_stopped=keeps, keeps_box=box)
         unborn = state in (HostState.REQUESTED, HostState.CREATING)
         if step is Step.DELETE:  # what is lost or was never there stays so until it is gone
             after: tuple[HostState, ...] = () if unborn or state is HostState.LOST else (HostState.DRAINING,)
@@ -143,6 +146,60 @@ def test_what_a_cloud_does_not_keep_is_never_stopped_or_started(state: HostState
     for desired, seen, busy in itertools.product(DesiredState, SEEN, (False, True)):
         step = next_step(host(desired=desired, state=state), seen, busy=busy, keeps_stopped=False)
         assert step not in (Step.START, Step.STOP, Step.STOPPED), (desired, seen, busy)
+
+
+RUNS = Seen(stage=Stage.MADE, power=Power.RUNNING)
+
+
+@pytest.mark.parametrize(
+    ("desired", "state", "forced", "seen", "step"),
+    [
+        # The machine never waits for its box: it costs.
+        (DesiredState.RUNNING, HostState.READY, False, OFF, Step.MARK_LOST),
+        (DesiredState.RUNNING, HostState.LOST, False, OFF, Step.DELETE),
+        (DesiredState.RUNNING, HostState.LOST, False, None, Step.KEEP_BOX),
+        # Nor does one that is of no use, which is stopped by force; but a person may force that nothing is kept.
+        (DesiredState.STOPPED, HostState.QUARANTINED, True, RUNS, Step.DELETE),
+        (DesiredState.STOPPED, HostState.DRAINING, True, None, Step.MARK_LOST),
+        (DesiredState.STOPPED, HostState.LOST, True, None, Step.KEEP_BOX),
+        (DesiredState.GONE, HostState.DRAINING, True, None, Step.GONE),
+        (DesiredState.GONE, HostState.LOST, True, None, Step.GONE),
+        # A machine that drains and is taken away meanwhile leaves its box, too.
+        (DesiredState.GONE, HostState.DRAINING, False, None, Step.MARK_LOST),
+        (DesiredState.GONE, HostState.LOST, False, None, Step.KEEP_BOX),
+        (DesiredState.GONE, HostState.CREATING, False, None, Step.GONE),
+        (DesiredState.GONE, HostState.GONE, False, None, Step.REST),
+    ],
+)
+def test_a_box_outlives_its_machine(
+    desired: DesiredState, state: HostState, forced: bool, seen: Seen | None, step: Step
+) -> None:
+    one = host(desired=desired, state=state, forced=forced)
+    assert next_step(one, seen, busy=True, keeps_stopped=False, keeps_box=True) is step
+    if step is Step.KEEP_BOX:
+        assert next_step(one, seen, keeps_stopped=False) is Step.GONE, "it goes when everything is collected"
+
+
+@pytest.mark.parametrize(
+    ("step", "desired", "state", "reason", "drains", "due"),
+    [
+        (Step.REST, DesiredState.RUNNING, HostState.READY, None, False, False),
+        (Step.DELETE, DesiredState.GONE, HostState.DRAINING, "t", False, True),
+        (Step.DRAIN, DesiredState.GONE, HostState.READY, None, True, True),
+        (Step.DRAIN, DesiredState.GONE, HostState.DRAINING, "t", True, False),
+        (Step.DRAIN, DesiredState.GONE, HostState.DRAINING, "another", True, True),
+        # A pool that is used goes on without waiting for a box; one that is deleted says what it waits for.
+        (Step.KEEP_BOX, DesiredState.RUNNING, HostState.LOST, "taken", False, False),
+        (Step.KEEP_BOX, DesiredState.GONE, HostState.LOST, "taken", True, True),
+        (Step.KEEP_BOX, DesiredState.GONE, HostState.LOST, "t", True, False),
+    ],
+)
+def test_what_waits_for_work_is_told_once(
+    step: Step, desired: DesiredState, state: HostState, reason: str | None, drains: bool, due: bool
+) -> None:
+    one = host(desired=desired, state=state, reason=reason)
+    assert drains_work(one, step) is drains
+    assert is_due(one, step, "t") is due
 
 
 @dataclass

@@ -51,7 +51,8 @@ class Step(StrEnum):
     START = "start"
     STOP = "stop"
     DELETE = "delete"
-    MARK_LOST = "mark_lost"  # somebody took it away
+    MARK_LOST = "mark_lost"  # it was taken away, or went before its results were collected from its box
+    KEEP_BOX = "keep_box"  # it is gone; results in its box are not collected yet
     STOPPED = "stopped"  # reached: write it down
     GONE = "gone"  # reached: write it down
 
@@ -64,7 +65,9 @@ class Seen(Struct, frozen=True, kw_only=True):
     spot: bool = False
 
 
-def next_step(host: PoolHost, seen: Seen | None, *, busy: bool = False, keeps_stopped: bool = True) -> Step:
+def next_step(
+    host: PoolHost, seen: Seen | None, *, busy: bool = False, keeps_stopped: bool = True, keeps_box: bool = False
+) -> Step:
     """The next step towards the host's desired state.
 
     Args:
@@ -72,13 +75,16 @@ def next_step(host: PoolHost, seen: Seen | None, *, busy: bool = False, keeps_st
         keeps_stopped: whether its cloud keeps machines that are stopped. If not, one that is to be stopped goes, and one that
             is found off is over.
         busy: whether any run has work on it: it ends, and is collected, first. A desired state that a person forces does not wait.
+        keeps_box: whether its box may hold results that are not collected yet. The machine does not wait for that, but its box is kept
+            until they are, unless a person forces its deletion.
     """
     busy = busy and not host.forced
     if host.state is HostState.GONE:
         return Step.REST
     goes = host.desired is DesiredState.GONE or (host.desired is DesiredState.STOPPED and not keeps_stopped)
     if goes or host.state is HostState.LOST:
-        return _towards_gone(host, seen, busy=busy)
+        keeps_box = keeps_box and not (host.forced and host.desired is DesiredState.GONE)
+        return _towards_gone(host, seen, busy=busy, keeps_box=keeps_box)
     if seen is None:
         if host.state not in _UNBORN:
             return Step.MARK_LOST
@@ -96,8 +102,10 @@ def next_step(host: PoolHost, seen: Seen | None, *, busy: bool = False, keeps_st
     )
 
 
-def _towards_gone(host: PoolHost, seen: Seen | None, *, busy: bool) -> Step:
+def _towards_gone(host: PoolHost, seen: Seen | None, *, busy: bool, keeps_box: bool) -> Step:
     if seen is None:
+        if keeps_box and host.state not in _UNBORN:
+            return Step.KEEP_BOX if host.state is HostState.LOST else Step.MARK_LOST
         return Step.GONE
     if seen.stage is Stage.DELETING:
         return Step.WAIT
@@ -121,6 +129,20 @@ def _towards_running(host: PoolHost, seen: Seen, *, keeps_stopped: bool) -> Step
     if host.state in (HostState.READY, HostState.QUARANTINED):
         return Step.REST
     return Step.PREPARE
+
+
+def drains_work(host: PoolHost, step: Step) -> bool:
+    """Whether a machine that is to go, or the box that it left, waits for work to end or to be collected."""
+    return step is Step.DRAIN or (step is Step.KEEP_BOX and host.desired is DesiredState.GONE)
+
+
+def is_due(host: PoolHost, step: Step, waits: str | None) -> bool:
+    """Whether there is something to do. What waits for work has nothing to do but to say for what."""
+    if step is Step.DRAIN:
+        return host.state is not HostState.DRAINING or host.reason != waits
+    if step is Step.KEEP_BOX:
+        return drains_work(host, step) and host.reason != waits
+    return step is not Step.REST
 
 
 def cost_usd(host: PoolHost, now: float) -> float:

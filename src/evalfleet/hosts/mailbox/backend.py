@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from evalfleet.core.hosts.health import OtherWay
 from evalfleet.errors import BackendError, HostRefused, HostUnreachable, RunnerUnavailable
 from evalfleet.hosts.access import name_in_errors
-from evalfleet.hosts.base import CanarySpec, Host, HostInfo, Inbox, gpus_of, single_error
+from evalfleet.hosts.base import CanarySpec, Departure, Host, HostInfo, Inbox, gpus_of, single_error
 from evalfleet.hosts.mailbox.carrier import Carrier
 from evalfleet.hosts.mailbox.home_key import home_identity
 from evalfleet.hosts.mailbox.host import MailboxHost
@@ -31,7 +31,7 @@ from evalfleet.hosts.remote.collect import CollectLimits
 from evalfleet.hosts.remote.upload import FileSums
 from evalfleet.layout import Home
 from evalfleet.model import JsonObject
-from evalfleet.pilot.carrier import CarrierError
+from evalfleet.pilot.carrier import BoxClosed, CarrierError
 from evalfleet.pilot.keys import BadSignature, PublicIdentity
 
 _ANSWER_S = 120.0
@@ -70,7 +70,7 @@ class MailboxBackend:
         settings: MailboxSettings | None = None,
         *,
         pin: Callable[[PilotFacts], None] = lambda _: None,
-        is_gone: Callable[[], str | None] = lambda: None,
+        is_gone: Callable[[], Departure | None] = lambda: None,
     ) -> None:
         """
         Args:
@@ -148,13 +148,23 @@ class MailboxBackend:
         try:
             with name_in_errors(self.name):
                 await self.facts()
-                if await self._gone() is not None:
-                    return OtherWay.GONE
+                gone = await self._gone()
+                if gone is not None and not await self.may_hold_results():
+                    return OtherWay.EVICTED if gone.cause == "preempted" else OtherWay.GONE
+                if gone is not None:
+                    return OtherWay.SILENT
                 if await self._view.is_alive(FRESH_S):
                     return OtherWay.ALIVE
         except (BackendError, CarrierError, BadSignature):
             pass
         return OtherWay.SILENT
+
+    async def may_hold_results(self) -> bool:
+        """Whether ended attempts are in the box, or could be: it cannot be read now."""
+        try:
+            return bool(await self._uploads(await self.facts()).list())
+        except BackendError as error:
+            return isinstance(error.__cause__, CarrierError) and not isinstance(error.__cause__, BoxClosed)
 
     async def control(self, do: str, **fields: Any) -> JsonObject:
         """Send one command to the pilot itself: `ping`, `facts` (probed now), `reset`, `end`. Raises BackendError."""
@@ -169,7 +179,7 @@ class MailboxBackend:
     async def release(self) -> None:
         """The pilot keeps its runner; the pool ends both with the node."""
 
-    async def _gone(self) -> str | None:
+    async def _gone(self) -> Departure | None:
         """Why the node is gone for good; None while that is not certain."""
         why = self._is_gone()
         if why is not None:
@@ -180,14 +190,15 @@ class MailboxBackend:
             return None  # a forged one says nothing
         except CarrierError as error:
             raise HostUnreachable(f"its box: {error}") from error
-        return None if bye is None else f"its pilot has ended: {bye.reason}"
+        return None if bye is None else Departure(cause="preempted", message=f"its pilot has ended: {bye.reason}")
 
     async def _left(
-        self, facts: PilotFacts, uploads: UploadedAttempts, run_id: str, inbox: Inbox, why: str
+        self, facts: PilotFacts, uploads: UploadedAttempts, run_id: str, inbox: Inbox, why: Departure
     ) -> LeftHost:
-        """The host as far as it is in the box. Raises HostUnreachable where the box holds nothing."""
-        if not await uploads.list():
-            raise HostUnreachable(why)
+        """The host as far as it is in the box. Raises HostUnreachable where the box cannot be read, and where it holds nothing and
+        only the pilot says that it has ended."""
+        if not await uploads.list() and self._is_gone() is None:
+            raise HostUnreachable(why.message)
         info = self._info({"memory_mb": facts.facts.get("memory_mb")})
         return LeftHost(info, run_id, inbox, uploads, self._settings.caps, why)
 

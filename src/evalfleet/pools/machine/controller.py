@@ -19,7 +19,7 @@ from evalfleet.pools.context import PoolContext
 from evalfleet.pools.machine.checks import CheckFailed, TimedChecks
 from evalfleet.pools.machine.creation import MachineCreation
 from evalfleet.pools.machine.deadline import MachineDeadline, Unprotected
-from evalfleet.pools.machine.facts import facts_of
+from evalfleet.pools.machine.facts import facts_of, keeps_box
 from evalfleet.pools.machine.failure_logs import FailureLogs
 from evalfleet.pools.machine.record import OPERATION_S, SLOW_S, Failed, MachineRecord
 
@@ -102,17 +102,12 @@ class MachineController:
             await self._wait()
             return False
         record.see(view)
-        is_to_go = record.desired is not DesiredState.RUNNING
-        waits = await self._waits() if self._waits is not None and is_to_go else None
-        step = next_step(record.host, seen(view), busy=waits is not None, keeps_stopped=self._context.keeps_stopped)
-        if step is Step.WAIT and view is not None and view.stage is Stage.CREATING and record.facts.problem is not None:
-            step = Step.CLEAR  # a creation that was given up, because it did not end
+        step, waits = await self._next_step(view)
         match step:
             case Step.REST:
                 return True
-            case Step.DRAIN:
-                if (record.state, record.host.reason) != (HostState.DRAINING, waits):
-                    await record.move(state=HostState.DRAINING, reason=waits)
+            case Step.DRAIN | Step.KEEP_BOX:
+                await self._tell_wait(step, waits)
                 return True
             case Step.WAIT:
                 assert view is not None
@@ -139,6 +134,30 @@ class MachineController:
                 await self._drop_parts()
                 await record.stop_meter(state=HostState.GONE)
         return record.state is HostState.GONE
+
+    async def _next_step(self, view: MachineView | None) -> tuple[Step, str | None]:
+        """What to do, and which work is waited for."""
+        record, context = self._record, self._context
+        is_to_go = record.desired is not DesiredState.RUNNING or record.state is HostState.LOST
+        waits = await self._waits() if self._waits is not None and is_to_go else None
+        step = next_step(
+            record.host,
+            seen(view),
+            busy=waits is not None,
+            keeps_stopped=context.keeps_stopped,
+            keeps_box=keeps_box(record.host, await context.record.now(), has_work=waits is not None),
+        )
+        if step is Step.WAIT and view is not None and view.stage is Stage.CREATING and record.facts.problem is not None:
+            step = Step.CLEAR  # a creation that was given up, because it did not end
+        return step, waits
+
+    async def _tell_wait(self, step: Step, waits: str | None) -> None:
+        """Write what work is waited for. One whose box alone is left says so only if it is to go: else why it was lost."""
+        record = self._record
+        if step is Step.DRAIN and (record.state, record.host.reason) != (HostState.DRAINING, waits):
+            await record.move(state=HostState.DRAINING, reason=waits)
+        if step is Step.KEEP_BOX and record.desired is DesiredState.GONE and record.host.reason != waits:
+            await record.move(reason=waits)
 
     async def _is_free(self) -> bool:
         """Read the row; False while the cloud is at something that must end before anything else is ordered."""
@@ -409,12 +428,16 @@ class MachineController:
             await self._record.move(facts=replace(self._record.facts, unwell=said))
 
     async def _mark_lost(self, view: MachineView | None) -> None:
-        reason = "taken back by the cloud" if self._record.facts.spot else "deleted outside evalfleet"
+        record = self._record
+        reason = "taken back by the cloud" if record.facts.spot else "deleted outside evalfleet"
+        if record.desired is not DesiredState.RUNNING and record.facts.box is not None:
+            reason = "it is gone; its box is kept until the results in it are collected"
         if view is not None and view.problem is not None:
             reason = view.problem.message
         reason = await self._logs.told(reason, by_login=False)
-        facts = replace(self._record.facts, preempted=self._record.facts.spot, operation=None)
-        await self._record.stop_meter(state=HostState.LOST, facts=facts, reason=reason)
+        now = await self._context.record.now()
+        facts = replace(record.facts, preempted=record.facts.spot, operation=None, lost_at=now)
+        await record.stop_meter(state=HostState.LOST, facts=facts, reason=reason)
 
 
 def seen(view: MachineView | None) -> Seen | None:

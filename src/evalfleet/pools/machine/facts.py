@@ -9,9 +9,11 @@ import msgspec
 from msgspec import Struct, field
 
 from evalfleet.hosts.mailbox.costs import BoxCosts
-from evalfleet.model import JsonObject, PoolHost
+from evalfleet.model import HostState, JsonObject, PoolHost
 from evalfleet.pools.cloud.problems import Problem
 from evalfleet.pools.cloud.purchases import Plan
+
+BOX_KEPT_S = 3 * 86400.0  # at most, after its machine is gone: a run that paused on a Friday goes on on Monday
 
 
 class Operation(Struct, frozen=True, kw_only=True):
@@ -47,6 +49,7 @@ class MachineFacts(Struct, frozen=True, kw_only=True):
     generation: int = 0  # of its pilot: the number of the try that made it
     pilot: JsonObject | None = None  # what is pinned of the pilot, once it has proved itself
     box_costs: BoxCosts | None = None  # what requests to its box cost, as its pilot counts them
+    lost_at: float | None = None  # when it was found to be gone; its box may be kept longer
     operation: Operation | None = None
     accepted_at: float | None = (
         None  # when the cloud took the order, until the machine is seen: new ones are not found at once
@@ -75,6 +78,17 @@ class MachineFacts(Struct, frozen=True, kw_only=True):
 
 def facts_of(host: PoolHost) -> MachineFacts:
     return msgspec.convert(host.facts, MachineFacts)
+
+
+def keeps_box(host: PoolHost, now: float, *, has_work: bool) -> bool:
+    """Whether the box of a machine must outlive it: attempts that are not collected yet may have ended there and be in the box.
+
+    Args:
+        has_work: whether any run of this home has attempts on the machine that are live or not collected.
+    """
+    facts = facts_of(host)
+    lost_at = facts.lost_at or (host.updated_at if host.state is HostState.LOST else now)
+    return has_work and facts.box is not None and now - lost_at < BOX_KEPT_S
 
 
 def mark_of(public: str) -> str:

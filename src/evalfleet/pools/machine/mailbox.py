@@ -9,7 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 from evalfleet.core.hosts.health import OtherWay
-from evalfleet.hosts.base import CanarySpec
+from evalfleet.hosts.base import CanarySpec, Departure
 from evalfleet.hosts.mailbox.backend import MailboxBackend, MailboxHostSpec, MailboxSettings
 from evalfleet.hosts.mailbox.boxes import Boxes
 from evalfleet.hosts.mailbox.carrier import Carrier
@@ -68,9 +68,21 @@ class Mailbox:
         return self._boxes.carrier(address)
 
     def backend(
-        self, provider: CloudProvider, row: PoolHost, slots: int, ask: AskCloud, *, canary: bool = False
+        self,
+        provider: CloudProvider,
+        row: PoolHost,
+        slots: int,
+        ask: AskCloud,
+        *,
+        canary: bool = False,
+        left: Departure | None = None,
     ) -> PilotBackend:
-        """The machine as a run uses it. `ask` as of `CloudBackend`."""
+        """The machine as a run uses it, or its box alone.
+
+        Args:
+            ask: as of `CloudBackend`.
+            left: why the machine is gone; None: it is there.
+        """
         facts = facts_of(row)
         assert facts.box is not None
         memory_gb = provider.memory_gb(facts.size)
@@ -83,11 +95,15 @@ class Mailbox:
         )
         known = None if facts.pilot is None else msgspec.convert(facts.pilot, PilotFacts)
         settings = MailboxSettings(watch_eviction=True, canary=CanarySpec() if canary else None)
-        return PilotBackend(self._home, spec, self._boxes.carrier(facts.box), known, settings, ask)
+        return PilotBackend(self._home, spec, self._boxes.carrier(facts.box), known, settings, ask, left)
 
 
 class PilotBackend(MailboxBackend):
-    """Implements `Backend`. Before the beats of a silent machine are read, the cloud says whether it is still there."""
+    """Implements `Backend`. Before the beats of a silent machine are read, the cloud says whether it is still there.
+
+    A machine that is gone is silent as long as its box may hold results: the pool's controller finds out, too, and then the fleet
+    offers the box alone.
+    """
 
     def __init__(
         self,
@@ -97,13 +113,16 @@ class PilotBackend(MailboxBackend):
         known: PilotFacts | None,
         settings: MailboxSettings,
         ask: AskCloud,
+        left: Departure | None = None,
     ) -> None:
-        super().__init__(home, spec, carrier, known, settings)
+        super().__init__(home, spec, carrier, known, settings, is_gone=lambda: left)
         self._ask = ask
 
     async def ask_otherwise(self) -> OtherWay:
         said = await self._ask(self.name)
-        return await super().ask_otherwise() if said is None else said
+        if said is None:
+            return await super().ask_otherwise()
+        return OtherWay.SILENT if await self.may_hold_results() else said
 
 
 @asynccontextmanager

@@ -48,7 +48,7 @@ class SilenceWatch:
                     f"its job says that it runs, and its pilot has said nothing for {limit_s / 60:g} min: it is stuck"
                 )
                 record = MachineRecord(self._context, host)
-                facts = replace(record.facts, operation=None)
+                facts = replace(record.facts, operation=None, lost_at=await self._context.record.now())
                 await record.stop_meter(state=HostState.LOST, facts=facts, reason=f"{reason}; another takes its place")
 
     async def _since(self, host: PoolHost) -> float:
