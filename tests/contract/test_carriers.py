@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
@@ -17,8 +18,8 @@ from tests.support.azurite import KEY, Azurite, azurite
 from evalfleet.emulator import tls
 from evalfleet.emulator.storage import azurite as emulated_azurite
 from evalfleet.hosts.mailbox.blobs.account import BlobLogin
-from evalfleet.hosts.mailbox.blobs.boxes import GRACE_S, BlobBoxes
-from evalfleet.hosts.mailbox.boxes import Box, Boxes, FolderBoxes
+from evalfleet.hosts.mailbox.blobs.boxes import GRACE_S, BlobBoxes, BlobStorage
+from evalfleet.hosts.mailbox.boxes import Box, Boxes, BoxStorage, FolderBoxes, FolderStorage, box_owner
 from evalfleet.hosts.mailbox.carrier import Carrier
 from evalfleet.pilot import carrier as node
 from evalfleet.pilot.carrier import BLOCK, BoxClosed, open_carrier
@@ -136,6 +137,32 @@ async def test_boxes_are_opened_again_listed_and_deleted(boxes: Boxes):
         with pytest.raises(BoxClosed):
             await side.list("")
     await boxes.delete("w1", 2)
+
+
+@pytest.mark.parametrize("kind", ["folder", "blobs"])
+async def test_a_storage_knows_the_boxes_of_all_homes(request: pytest.FixtureRequest, tmp_path: Path, kind: str):
+    owners = {owner: box_owner(*owner) for owner in (("a1", "p-1"), ("b2", "p-1"))}
+    async with AsyncExitStack() as stack:
+        if kind == "folder":
+            pools: list[Boxes] = [FolderBoxes(tmp_path / owner) for owner in owners.values()]
+            whole: BoxStorage = FolderStorage(tmp_path)
+        else:
+            url, login = request.getfixturevalue("storage").url, BlobLogin(key=KEY)
+            pools = [BlobBoxes(url, login, owner) for owner in owners.values()]
+            whole = BlobStorage(url, login)
+            for one in (*pools, whole):
+                stack.push_async_callback(one.aclose)  # type: ignore[union-attr]
+        made = [await boxes.open("w-1", 2, in_an_hour()) for boxes in pools]
+        found = {(box.home, box.pool): box for box in await whole.list() if box.home in ("a1", "b2")}
+        assert {owner: box.address for owner, box in found.items()} == {
+            owner: box.address for owner, box in zip(owners, made, strict=True)
+        }
+        assert whole.address("a1", "p-1", "w-1", 2) == made[0].address
+        for _ in range(2):
+            await whole.delete(found["a1", "p-1"])
+        assert [len(await boxes.list()) for boxes in pools] == [0, 1]
+        await pools[1].delete_at(made[1].address)
+        assert not await pools[1].list()
 
 
 async def test_a_grant_reaches_one_box_until_its_time(storage: Azurite, tmp_path: Path):

@@ -13,8 +13,8 @@ from evalfleet import config
 from evalfleet.azure.settings import AzureSettings
 from evalfleet.errors import ConfigError
 from evalfleet.hosts.mailbox.blobs.account import BlobLogin
-from evalfleet.hosts.mailbox.blobs.boxes import BlobBoxes
-from evalfleet.hosts.mailbox.boxes import Boxes, FolderBoxes
+from evalfleet.hosts.mailbox.blobs.boxes import BlobBoxes, BlobStorage
+from evalfleet.hosts.mailbox.boxes import Boxes, BoxStorage, FolderBoxes, FolderStorage
 
 SCOPE = "https://storage.azure.com/.default"
 KEY_VARIABLE = "AZURE_STORAGE_KEY"  # as Azure's own command line calls it
@@ -38,8 +38,7 @@ def open_boxes(settings: AzureSettings, credential: Any, owner: str) -> BlobBoxe
             "azure.storage: not set; machines that cannot be called need a storage account: "
             "export EVALFLEET_AZURE_STORAGE=NAME, and give yourself the role Storage Blob Data Contributor on it."
         )
-    certificate = settings.certificate if settings.storage.startswith("https:") else None
-    return BlobBoxes(settings.storage, _login(settings, credential), owner, certificate)
+    return BlobBoxes(settings.storage, _login(settings, credential), owner, _certificate(settings))
 
 
 @asynccontextmanager
@@ -57,6 +56,30 @@ async def opened_boxes(settings: AzureSettings, owner: str) -> AsyncGenerator[Bo
         finally:
             with anyio.CancelScope(shield=True):
                 await boxes.aclose()
+
+
+@asynccontextmanager
+async def opened_storage(settings: AzureSettings) -> AsyncGenerator[BoxStorage | None]:
+    """The boxes of all homes and pools inside the block; None where the settings name no storage."""
+    if settings.storage is None:
+        yield None
+        return
+    if settings.storage.startswith("/"):
+        yield FolderStorage(Path(settings.storage))
+        return
+    from evalfleet.azure import clients
+
+    async with clients.opened(settings) as opened:
+        storage = BlobStorage(settings.storage, _login(settings, opened.credential), _certificate(settings))
+        try:
+            yield storage
+        finally:
+            with anyio.CancelScope(shield=True):
+                await storage.aclose()
+
+
+def _certificate(settings: AzureSettings) -> str | None:
+    return settings.certificate if (settings.storage or "").startswith("https:") else None
 
 
 def _login(settings: AzureSettings, credential: Any) -> BlobLogin:

@@ -14,7 +14,7 @@ from evalfleet.model import Pool
 from evalfleet.operations.pools import Order, reconcile
 from evalfleet.pools.busy import waiting
 from evalfleet.pools.cloud import reaper
-from evalfleet.pools.cloud.protocol import Cloud
+from evalfleet.pools.cloud.protocol import Cloud, CloudProvider, ListsBoxes
 from evalfleet.pools.kinds.base import KeepsRunners
 from evalfleet.pools.kinds.registry import cloud_of, clouds, creates_machines, kind_of
 from evalfleet.store.store import Store
@@ -49,6 +49,10 @@ async def reap(
             gone += going
             left += still
             others |= theirs
+            boxes, still, theirs = await _boxes(settings, kind.provider, cloud, store, purposes, say, dry_run=dry_run)
+            gone += [box for box in boxes if box not in gone]  # two clouds may share a storage
+            left += still
+            others |= theirs
     runners = [] if dry_run else await _end_runners(settings, store, say)
     if gone:
         names = sorted(row.name for row in gone)
@@ -75,6 +79,41 @@ async def _in_cloud(
         name, regions = f"{each.name} {each.version}", ", ".join(each.regions)
         rows.append(ReapedResource(type=each.kind, name=name, region=regions, why="left over"))
     return rows, len(still), reaper.others((one for one in owned if one.id not in left), purposes)
+
+
+async def _boxes(
+    settings: Settings,
+    provider: CloudProvider,
+    cloud: Cloud,
+    store: Store,
+    purposes: reaper.Purposes,
+    say: Say,
+    *,
+    dry_run: bool,
+) -> tuple[list[ReapedResource], int, dict[str, int]]:
+    """The same for boxes, where the machines of the cloud are reached through them."""
+    if not isinstance(provider, ListsBoxes):
+        return [], 0, {}
+    from evalfleet.pilot.carrier import CarrierError
+    from evalfleet.pools.cloud.box_reaper import box_needs, delete_boxes, find_boxes, others_boxes
+
+    resources = await cloud.resources()
+    now = store.now() + reaper.skew_s(cloud)
+    async with provider.box_storage(settings) as storage:
+        if storage is None:
+            return [], 0, {}
+        try:
+            boxes = await storage.list()
+            needs = box_needs(store, storage, resources, now, purposes.named, purposes.forced)
+            found = find_boxes(boxes, needs)
+            if not dry_run:
+                await delete_boxes(storage, found)
+        except CarrierError as error:
+            say(f"not looked at: the storage of the boxes: {error}")
+            return [], 1, {}
+    going = {each.box.address for each in found}
+    rows = [ReapedResource(type="box", name=each.box.address, region="", why=each.why) for each in found]
+    return rows, 0, others_boxes((box for box in boxes if box.address not in going), needs)
 
 
 async def _end_pools(settings: Settings, store: Store, say: Say, *, dry_run: bool, force: bool) -> int:

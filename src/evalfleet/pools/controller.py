@@ -327,7 +327,7 @@ class PoolController:
             if one.kind is Kind.DEADLINE and context.has_made(one.machine, one.labels, {row.name for row in rows}):
                 await context.cloud.delete_resource(one)  # of a machine that went with nobody looking
         if context.mailbox is not None:
-            await context.mailbox.delete_rest(rows)
+            await context.mailbox.delete_all()
         await self._tell_budget(None)
         await context.clean_regions({facts_of(row).region for row in rows} | set(context.wanted.regions))
         await context.record.call(self._store.pools.delete, self._name)

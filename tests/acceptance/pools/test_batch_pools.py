@@ -48,7 +48,29 @@ def test_a_pool_goes_where_vms_would_stop_comes_back_and_works_through_an_outage
         here.all_ok(7)
         assert are_boxes_counted(here)
         assert "requests an hour to the machines' boxes, $0.000" in here.fleet.command("pool", "status", "p1").stdout
+        reap_finds_what_no_machine_needs(here, boxes)
         here.leave()
+        assert list(boxes.iterdir()) == []
+
+
+def reap_finds_what_no_machine_needs(here: Rented, boxes: Path) -> None:
+    """Boxes of this home that no row remembers, and those of a home that is gone; not those of machines."""
+    (ours,) = boxes.iterdir()
+    needed = sorted(ours.iterdir())
+    home = ours.name.partition("-")[0]
+    strays = [ours / "evalfleet-99-1", boxes / f"{home}-old" / "w-1-1"]
+    theirs = boxes / f"{'f' * 32}-p1" / "w-1-1"
+    for folder in (*strays, theirs):
+        folder.mkdir(parents=True)
+        (folder / "hello").touch()
+    found = here.fleet.json("reap")
+    assert sorted(row["name"] for row in found["resources"]) == sorted(map(str, strays))
+    assert found["others"] == {"f" * 12: 1}
+    assert sorted(ours.iterdir()) == needed
+    found = here.fleet.json("reap", "--owner", f"me@there-{'f' * 12}")
+    assert [row["name"] for row in found["resources"]] == [str(theirs)]
+    assert list(boxes.iterdir()) == [ours]
+    (ours / "evalfleet-98-1").mkdir()  # goes with the pool
 
 
 def test_an_account_without_quota_is_told(tmp_path: Path):

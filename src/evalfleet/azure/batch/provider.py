@@ -16,11 +16,11 @@ from evalfleet.pools.kinds.cloud import CloudKind
 
 if TYPE_CHECKING:
     from evalfleet.azure.batch.cloud import BatchCloud
-    from evalfleet.hosts.mailbox.boxes import Boxes
+    from evalfleet.hosts.mailbox.boxes import Boxes, BoxStorage
 
 
 class BatchProvider(AzureSizes):
-    """Implements `CloudProvider` and `ReachedByMailbox`."""
+    """Implements `CloudProvider`, `ReachedByMailbox` and `ListsBoxes`."""
 
     name = "azure-batch"
     title = "Nodes of Azure Batch"
@@ -57,8 +57,16 @@ class BatchProvider(AzureSizes):
     @asynccontextmanager
     async def boxes(self, settings: Settings, home: Home, pool: str) -> AsyncGenerator[Boxes]:
         from evalfleet.azure.storage import opened_boxes
+        from evalfleet.hosts.mailbox.boxes import box_owner
 
-        async with opened_boxes(_settings(settings), f"{home.id or 'home'}-{pool}") as found:
+        async with opened_boxes(_settings(settings), box_owner(home.id or "home", pool)) as found:
+            yield found
+
+    @asynccontextmanager
+    async def box_storage(self, settings: Settings) -> AsyncGenerator[BoxStorage | None]:
+        from evalfleet.azure.storage import opened_storage
+
+        async with opened_storage(_settings(settings)) as found:
             yield found
 
 

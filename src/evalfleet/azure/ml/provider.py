@@ -20,11 +20,11 @@ from evalfleet.pools.kinds.cloud import CloudKind
 
 if TYPE_CHECKING:
     from evalfleet.azure.clients import Clients
-    from evalfleet.hosts.mailbox.boxes import Boxes
+    from evalfleet.hosts.mailbox.boxes import Boxes, BoxStorage
 
 
 class AzureMlProvider(AzureProvider):
-    """Implements `ReachedByMailbox` and `RunsJobs` besides. A machine is a job on a cluster."""
+    """Implements `ReachedByMailbox`, `ListsBoxes` and `RunsJobs` besides. A machine is a job on a cluster."""
 
     name = "azure-ml"
     title = "jobs on clusters that grow and shrink (Azure ML)"
@@ -66,8 +66,16 @@ class AzureMlProvider(AzureProvider):
     @asynccontextmanager
     async def boxes(self, settings: Settings, home: Home, pool: str) -> AsyncGenerator[Boxes]:
         from evalfleet.azure.storage import opened_boxes
+        from evalfleet.hosts.mailbox.boxes import box_owner
 
-        async with opened_boxes(azure_settings.of(settings), f"{home.id or 'home'}-{pool}") as found:
+        async with opened_boxes(azure_settings.of(settings), box_owner(home.id or "home", pool)) as found:
+            yield found
+
+    @asynccontextmanager
+    async def box_storage(self, settings: Settings) -> AsyncGenerator[BoxStorage | None]:
+        from evalfleet.azure.storage import opened_storage
+
+        async with opened_storage(azure_settings.of(settings)) as found:
             yield found
 
     @asynccontextmanager

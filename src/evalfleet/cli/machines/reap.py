@@ -31,9 +31,9 @@ def command(dry_run: bool, owners: tuple[str, ...], force: bool, as_json: bool, 
     """Delete evalfleet's resources that are no longer needed, in the cloud and on hosts, and verify that none is left.
 
     In the cloud: pools marked for deletion, and resources with evalfleet's tags that belong to no pool or wanted machine of this
-    home. Resources of other homes go only after their deadline tag, or with --owner. A machine with
-    uncollected results stays and is listed. On hosts: runners without work. Golden images stay (`evalfleet pool images`); what was
-    left of images that failed goes. Exit codes: 0 nothing is left; 3 something is left.
+    home, boxes of machines that cannot be called included. Resources of other homes go only after their deadline tag, or with
+    --owner. A machine with uncollected results stays and is listed. On hosts: runners without work. Golden images stay (`evalfleet
+    pool images`); what was left of images that failed goes. Exit codes: 0 nothing is left; 3 something is left.
     """
     import anyio
 
@@ -61,7 +61,8 @@ def _print(answer: Reaped) -> None:
     for owner, many in answer.others.items():
         click.echo(f"left alone: {count(many, 'resource')} of another home; if that is gone for good: --owner {owner}")
     for row in answer.resources:
-        click.echo(f"{'would go' if answer.dry_run else 'gone'}: {row.type} {row.name} ({row.region}): {row.why}")
+        region = f" ({row.region})" if row.region else ""
+        click.echo(f"{'would go' if answer.dry_run else 'gone'}: {row.type} {row.name}{region}: {row.why}")
     for name in answer.runners:
         click.echo(f"gone: the idle runner on {name}")
     if answer.dry_run:

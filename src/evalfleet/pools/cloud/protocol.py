@@ -34,7 +34,7 @@ from evalfleet.pools.cloud.records import (
 )
 
 if TYPE_CHECKING:
-    from evalfleet.hosts.mailbox.boxes import Boxes
+    from evalfleet.hosts.mailbox.boxes import Boxes, BoxStorage
 
 
 class Cloud(Protocol):
@@ -262,6 +262,15 @@ class ReachedByMailbox(Protocol):
 
     def boxes(self, settings: Settings, home: Home, pool: str) -> AbstractAsyncContextManager[Boxes]:
         """The boxes of the pool's machines, inside the block. Raises InputError."""
+        ...
+
+
+@runtime_checkable
+class ListsBoxes(Protocol):
+    """What a provider of such machines has besides, if boxes can be found that no home remembers."""
+
+    def box_storage(self, settings: Settings) -> AbstractAsyncContextManager[BoxStorage | None]:
+        """The boxes of all homes and pools inside the block; None where the settings name no place for them."""
         ...
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeAlias
 
@@ -55,13 +55,11 @@ class Mailbox:
             for number in range(1, tries + 1):
                 await self._boxes.delete(name, number)
 
-    async def delete_rest(self, rows: Iterable[PoolHost]) -> None:
-        """Delete what is left of the boxes of these machines, which are gone."""
+    async def delete_all(self) -> None:
+        """Delete all boxes of this home and pool, also those that no row remembers: its machines are gone."""
         async with _storage():
-            if not await self._boxes.list():
-                return
-        for row in rows:
-            await self.delete(row.name, len(facts_of(row).keys))
+            for address in await self._boxes.list():
+                await self._boxes.delete_at(address)
 
     def carrier(self, address: str) -> Carrier:
         """The way into a box."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from xml.etree import ElementTree
 
 from evalfleet.hosts.mailbox.blobs.account import BlobAccount, BlobLogin
-from evalfleet.hosts.mailbox.boxes import Box, box_name
+from evalfleet.hosts.mailbox.boxes import Box, KeptBox, box_name, box_owner, kept_box
 from evalfleet.pilot.carrier import EXISTS, NOT_THERE, CarrierError, Traffic, checked, parse_list
 from evalfleet.pilot.pace import BLOBS
 
@@ -98,27 +98,10 @@ class BlobBoxes:
         await self.delete_at(f"{self._account.url}/{self.container(host, generation)}")
 
     async def delete_at(self, address: str) -> None:
-        """Delete the box at an address that `list` gave."""
-        container = address.rpartition("/")[2]
-        query = {"restype": "container"}
-        await self._account.ask(
-            "DELETE", f"/{container}", query=query, passes=(NOT_THERE, *EXISTS), about_container=True
-        )
+        await _delete(self._account, address)
 
     async def list(self) -> Sequence[str]:
-        found: list[str] = []
-        marker = ""
-        while True:
-            query = {"comp": "list", "prefix": "ef-", "include": "metadata", "marker": marker}
-            _, data = await self._account.ask("GET", "/", query=query)
-            try:
-                page = ElementTree.fromstring(data.decode("utf-8-sig"))
-            except ElementTree.ParseError as error:
-                raise CarrierError(f"a list of containers cannot be read: {error}") from error
-            found += [one.findtext("Name") or "" for one in page.iter("Container") if self._is_ours(one)]
-            marker = page.findtext("NextMarker") or ""
-            if not marker:
-                return [f"{self._account.url}/{name}" for name in found]
+        return [address for owner, address in await _owned(self._account) if owner == self._owner]
 
     def carrier(self, address: str) -> BlobCarrier:
         return BlobCarrier(self._account, address.rpartition("/")[2])
@@ -128,12 +111,56 @@ class BlobBoxes:
 
     def container(self, host: str, generation: int) -> str:
         """A name that the service accepts, and that no other owner, host or generation has."""
-        whole = f"{self._owner}/{box_name(host, generation)}"
-        digest = hashlib.sha256(whole.encode()).hexdigest()[:12]
-        slug = _SLUG.sub("-", whole.lower())[: _LONGEST - len(digest) - 4].strip("-")
-        return f"ef-{slug}-{digest}"
+        return _container(self._owner, host, generation)
 
-    def _is_ours(self, container: ElementTree.Element) -> bool:
-        metadata = container.find("Metadata")
-        told = {} if metadata is None else {one.tag.lower(): one.text for one in metadata}
-        return told.get("evalfleet") == self._owner
+
+class BlobStorage:
+    """Implements `BoxStorage` for a storage account. `aclose` closes its connections."""
+
+    def __init__(self, url: str, login: BlobLogin, certificate: str | None = None) -> None:
+        self._account = BlobAccount(url, login, certificate)
+
+    async def list(self) -> Sequence[KeptBox]:
+        return [kept_box(owner, address) for owner, address in await _owned(self._account)]
+
+    async def delete(self, box: KeptBox) -> None:
+        await _delete(self._account, box.address)
+
+    def address(self, home: str, pool: str, host: str, generation: int) -> str:
+        return f"{self._account.url}/{_container(box_owner(home, pool), host, generation)}"
+
+    async def aclose(self) -> None:
+        await self._account.aclose()
+
+
+def _container(owner: str, host: str, generation: int) -> str:
+    whole = f"{owner}/{box_name(host, generation)}"
+    digest = hashlib.sha256(whole.encode()).hexdigest()[:12]
+    slug = _SLUG.sub("-", whole.lower())[: _LONGEST - len(digest) - 4].strip("-")
+    return f"ef-{slug}-{digest}"
+
+
+async def _delete(account: BlobAccount, address: str) -> None:
+    container = address.rpartition("/")[2]
+    query = {"restype": "container"}
+    await account.ask("DELETE", f"/{container}", query=query, passes=(NOT_THERE, *EXISTS), about_container=True)
+
+
+async def _owned(account: BlobAccount) -> list[tuple[str, str]]:
+    """Owners and addresses of all boxes in the account."""
+    found: list[tuple[str, str]] = []
+    marker = ""
+    while True:
+        query = {"comp": "list", "prefix": "ef-", "include": "metadata", "marker": marker}
+        _, data = await account.ask("GET", "/", query=query)
+        try:
+            page = ElementTree.fromstring(data.decode("utf-8-sig"))
+        except ElementTree.ParseError as error:
+            raise CarrierError(f"a list of containers cannot be read: {error}") from error
+        for one in page.iter("Container"):
+            owner = {each.tag.lower(): each.text for each in one.iterfind("Metadata/*")}.get("evalfleet")
+            if owner:
+                found.append((owner, f"{account.url}/{one.findtext('Name')}"))
+        marker = page.findtext("NextMarker") or ""
+        if not marker:
+            return found
