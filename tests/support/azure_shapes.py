@@ -138,29 +138,6 @@ _HISTORY = (  # of the service behind a workspace's discovery address; no versio
     "/history/v1.0/subscriptions/{s}/resourcegroups/{g}/providers/microsoft.machinelearningservices/workspaces/{w}"
 )
 RUN_DETAILS = record("runId status logFiles", runId=TEXT, status=TEXT, logFiles=TAGS)
-_NUMBER: dict[str, Any] = {"type": "integer", "readOnly": True}
-BATCH_ACCOUNT = record(
-    "location",
-    **RESOURCE,
-    location=TEXT,
-    tags=TAGS,
-    identity={},
-    properties=record(
-        accountEndpoint=SHOWN,
-        provisioningState=SHOWN,
-        poolAllocationMode=choice("BatchService", "UserSubscription"),
-        publicNetworkAccess=choice("Enabled", "Disabled", "SecuredByPerimeter"),
-        dedicatedCoreQuota=_NUMBER,
-        dedicatedCoreQuotaPerVMFamily={"type": "array", "items": record(name=SHOWN, coreQuota=_NUMBER)},
-        dedicatedCoreQuotaPerVMFamilyEnforced={"type": "boolean"},
-        lowPriorityCoreQuota=_NUMBER,
-        poolQuota=_NUMBER,
-        activeJobAndJobScheduleQuota=_NUMBER,
-        allowedAuthenticationModes=TEXTS,
-        autoStorage={},
-        keyVaultReference={},
-    ),
-)
 _NAME = record("value", value=TEXT, localizedValue=TEXT)
 _VALUE = record(
     "timeStamp", timeStamp=MOMENT, average=NUMBER, minimum=NUMBER, maximum=NUMBER, total=NUMBER, count=NUMBER
@@ -193,13 +170,6 @@ BATCH_OF_METRICS = asked(
     "starttime endtime interval metricnamespace metricnames aggregation top orderby filter rollupby",
 )
 DOCUMENTS: dict[str, Any] = {
-    "batch": {
-        "info": {"version": "2024-07-01"},
-        "paths": {
-            f"{_SCOPES[1]}/providers/microsoft.batch/batchaccounts": {"get": asked({"200": listed(BATCH_ACCOUNT)})},
-            f"{_SCOPES[1]}/providers/microsoft.batch/batchaccounts/{{n}}": stored(BATCH_ACCOUNT),
-        },
-    },
     "metrics": {
         "info": {"version": "2024-02-01"},
         "paths": {"/monitor/{r}/subscriptions/{s}/metrics:getbatch": {"post": BATCH_OF_METRICS}},

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -168,24 +169,26 @@ def _body_problems(
 
 
 class ModelSchema:
-    """The library's own class in the place of a schema: for images, of which there is no file."""
+    """A library's own class in the place of a schema: for images and Batch accounts, of which there is no file."""
 
-    def __init__(self, name: str, *, is_list: bool = False) -> None:
-        self._name, self._is_list = name, is_list
+    def __init__(self, library: str, name: str, *, is_list: bool = False) -> None:
+        self._library, self._name, self._is_list = library, name, is_list
 
     def problems(self, body: Any, *, request: bool) -> Iterator[str]:
-        from azure.mgmt.compute import models
-
-        del request
+        models = import_module(f"azure.mgmt.{self._library}.models")
+        model = getattr(models, _REQUESTS.get(self._name, self._name) if request else self._name)
         for each in body["value"] if self._is_list else [body]:
-            yield from by_model(each, getattr(models, self._name))
+            yield from by_model(each, model)
 
 
-_IMAGES = {  # the end of a path -> the library's class
-    r"/galleries(/[^/]+)?$": "Gallery",
-    r"/galleries/[^/]+/images(/[^/]+)?$": "GalleryImage",
-    r"/galleries/[^/]+/images/[^/]+/versions(/[^/]+)?$": "GalleryImageVersion",
+_BY_MODEL = {  # the end of a path -> the library and its class
+    r"/galleries(/[^/]+)?$": ("compute", "Gallery"),
+    r"/galleries/[^/]+/images(/[^/]+)?$": ("compute", "GalleryImage"),
+    r"/galleries/[^/]+/images/[^/]+/versions(/[^/]+)?$": ("compute", "GalleryImageVersion"),
+    r"/microsoft\.batch/batchaccounts(/[^/]+)?$": ("batch", "BatchAccount"),
 }
+_LISTS = ("/galleries", "/images", "/versions", "/batchaccounts")
+_REQUESTS = {"BatchAccount": "BatchAccountCreateParameters"}  # what is sent, where that is another class
 UNKNOWN = "not in the schema"
 _MODELS = {"VirtualMachine": "VirtualMachine", "VirtualMachineUpdate": "VirtualMachineUpdate"}
 
@@ -195,9 +198,9 @@ def _operation(method: str, path: str) -> Operation | None:
     if _BATCH.match(low):
         found = (_in_file(file, method, _files_as_one(_BATCH.sub("", low))) for file in BATCH_FILES)
         return next((each for each in found if each is not None), None)
-    for pattern, model in _IMAGES.items():
+    for pattern, (library, model) in _BY_MODEL.items():
         if re.search(pattern, low):
-            return _of_images(model, is_list=low.endswith(("/galleries", "/images", "/versions")), method=method)
+            return _of_model(library, model, method, is_list=low.endswith(_LISTS))
     file = next((file for parts, file in FILES if all(part in f"{low}/" for part in parts.split())), None)
     documents = [Path(name) for name in DOCUMENTS] if file is None or file.name == "resources.json" else []
     for each in [*documents, *([file] if file else [])]:
@@ -214,15 +217,16 @@ def _files_as_one(path: str) -> str:
 
 
 @cache
-def _of_images(model: str, method: str, *, is_list: bool) -> Operation:
-    schema = ModelSchema(model, is_list=is_list)
+def _of_model(library: str, model: str, method: str, *, is_list: bool) -> Operation:
+    schema = ModelSchema(library, model, is_list=is_list)
     answers = {"GET": ("200",), "PUT": ("200", "201", "202")}.get(method, ())
+    deleted = ("200", "202", "204") if library == "batch" else ("202", "204")
     return Operation(
         version="",
         body=schema if method == "PUT" else None,
         needs_body=method == "PUT",
         query={"api-version": True, "$expand": False},
-        answers={**dict.fromkeys(answers, schema), **dict.fromkeys(("202", "204") if method == "DELETE" else ())},
+        answers={**dict.fromkeys(answers, schema), **dict.fromkeys(deleted if method == "DELETE" else ())},
         is_long=method != "GET",
         model=None,
     )

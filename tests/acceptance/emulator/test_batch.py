@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from azure.batch.models import (
     BatchJobCreateOptions,
@@ -16,8 +17,12 @@ from azure.batch.models import (
     BatchPoolResizeOptions,
 )
 from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceNotFoundError
+from azure.mgmt.batch import models
+from tests.support.azure_bodies import by_model
 from tests.support.batch import SIZE, Account, account
 
+from evalfleet.azure.batch.client import ACCOUNT_API
+from evalfleet.azure.settings import EMULATOR_SUBSCRIPTION
 from evalfleet.emulator.batch.formula import FormulaError, evaluate
 from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.machines import processes
@@ -50,6 +55,28 @@ async def test_a_task_runs_on_a_node_that_its_start_task_prepared():
             await here.add_task("j1", "true")
         with pytest.raises(ResourceNotFoundError):
             await here.client.get_pool("p2")
+
+
+async def test_an_account_is_shown_as_the_librarys_model_knows_it():
+    group = f"/subscriptions/{EMULATOR_SUBSCRIPTION}/resourcegroups/evalfleet"
+    sent = {"location": "eastus", "properties": {"poolAllocationMode": "BatchService"}}
+    assert list(by_model(sent, models.BatchAccountCreateParameters)) == []
+    async with account() as here:
+        url, version = f"{here.emulator.url}{group}", f"api-version={ACCOUNT_API}"
+        async with aiohttp.ClientSession(headers={"Authorization": "Bearer any"}) as session:
+            async with session.put(f"{url}?{version}", json={"location": "eastus"}, raise_for_status=True):
+                pass
+            url += "/providers/Microsoft.Batch/batchAccounts"
+            async with session.put(f"{url}/another?{version}", json=sent, raise_for_status=True) as answer:
+                made: Any = await answer.json()
+            async with session.get(f"{url}?{version}", raise_for_status=True) as answer:
+                listed: Any = (await answer.json())["value"]
+    assert {each["name"] for each in listed} == {"evalfleet", "another"}
+    for body in (made, *listed):
+        assert list(by_model(body, models.BatchAccount)) == []
+        assert models.BatchAccount(body)["properties"]["poolAllocationMode"] == "BatchService"
+    wrong = {**made, "properties": {**made["properties"], "poolQuota": "many", "nodes": 1}}
+    assert len(list(by_model(wrong, models.BatchAccount))) == 2
 
 
 def settings(**values: str) -> dict[str, Any]:
