@@ -51,7 +51,7 @@ def test_a_cut_connection_is_made_anew_and_keeps_its_locks(postgres: Server, hom
     cases.claimed(store, run, 1)
     assert store.changed(), "what others did meanwhile was not heard"
     with closing(open_store(home)) as another:
-        assert another.runs.driver(run.id) == run.owner
+        assert another.runs.driver(run.id) == run.driver
     assert postgres.cut() == 1
     assert store.runs.get(run.id).epoch == run.epoch
 
@@ -165,7 +165,7 @@ def test_a_server_that_crashes_and_comes_back_has_all_that_was_committed(postgre
     postgres.start()
     cases.claimed(store, run, 2)
     assert [attempt.task_number for attempt in store.attempts.all(run.id)] == [1, 2]
-    assert store.runs.driver(run.id) == run.owner
+    assert store.runs.driver(run.id) == run.driver
 
 
 def test_a_server_that_was_restored_from_an_older_backup_is_refused(postgres: Server, tmp_path: Path) -> None:

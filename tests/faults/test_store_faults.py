@@ -255,9 +255,9 @@ def test_a_killed_owner_is_followed_at_once(tmp_path: Path, start: Start) -> Non
     process.kill()
     process.wait()
     assert store.runs.driver(run.id) is None
-    assert store.runs.get(run.id).owner == f"doomed, pid {process.pid}"
+    assert store.runs.get(run.id).driver == f"doomed, pid {process.pid}"
     taken = store.runs.take(run.id, "next")
-    assert (taken.epoch, taken.owner) == (2, "next")
+    assert (taken.epoch, taken.driver) == (2, "next")
     store.close()
 
 

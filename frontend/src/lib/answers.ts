@@ -903,7 +903,7 @@ export interface RetryBias {
   retried: ScoredTasks;
 }
 
-export type Role = "operator" | "reader";
+export type Role = "admin" | "member" | "operator" | "reader";
 
 /** One run: its summary, and what it does now. */
 export interface RunFacts {
@@ -935,6 +935,9 @@ export interface RunFacts {
   study: StudyFound | null;
   plan: Plan | null;
   results: TaskResult[] | null;
+  owner: string;
+  project: string;
+  tags: Record<string, string>;
   imported: boolean;
   covers: string | null;
   driven: boolean;
@@ -1079,6 +1082,9 @@ export interface StudyFacts {
   importance: Importance[] | null;
   resource: string | null;
   rungs: Rung[] | null;
+  owner: string;
+  project: string;
+  tags: Record<string, string>;
   trials: Trial[];
   history: HistoryPoint[];
 }
@@ -1147,6 +1153,9 @@ export interface StudyRow {
   importance: Importance[] | null;
   resource: string | null;
   rungs: Rung[] | null;
+  owner: string;
+  project: string;
+  tags: Record<string, string>;
 }
 
 /** A run that is stored. */
@@ -1355,6 +1364,9 @@ export interface WatchedRun {
   created_at: number;
   started_at: number | null;
   ended_at: number | null;
+  owner: string;
+  project: string;
+  tags: Record<string, string>;
   eta_s: [number, number] | null;
   problems: Problem[];
 }

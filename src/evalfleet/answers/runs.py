@@ -44,6 +44,9 @@ class RunRow(Answer, frozen=True, kw_only=True):
     created_at: float
     started_at: float | None
     ended_at: float | None
+    owner: str  # "": not known
+    project: str
+    tags: dict[str, str]
 
 
 class RunList(Answer, frozen=True, kw_only=True):

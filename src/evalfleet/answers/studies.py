@@ -119,6 +119,9 @@ class StudyRow(StudyFound, frozen=True, kw_only=True):
     importance: list[Importance] | None
     resource: str | None
     rungs: list[Rung] | None
+    owner: str  # the user whose study it is; "": not known
+    project: str
+    tags: dict[str, str]
 
 
 class TrialPhases(Answer, frozen=True, kw_only=True):

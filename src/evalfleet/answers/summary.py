@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import field
+
 from evalfleet.answers.base import Answer, Range
 from evalfleet.answers.plans import Plan
 from evalfleet.answers.studies import StudyFound
@@ -185,4 +187,7 @@ class Summary(Answer, frozen=True, kw_only=True):
     study: StudyFound | None  # of a study, which has no scores
     plan: Plan | None  # that the run follows, with what it took beside it
     results: list[TaskResult] | None  # null where only sums were asked for
+    owner: str = ""  # the user whose run it is; "": not known
+    project: str = ""
+    tags: dict[str, str] = field(default_factory=dict[str, str])
     imported: bool = False  # made of the results of another program: its tasks cannot be run here

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 
 import anyio
@@ -26,10 +26,11 @@ from evalfleet.engine import controller
 from evalfleet.errors import InputError, Owned, WrongState
 from evalfleet.hosts.base import single_error
 from evalfleet.layout import Home
-from evalfleet.model import Event, Run, RunState
+from evalfleet.model import Event, Run, RunFilter, RunState
 from evalfleet.operations import attempt_files, runs, steer
 from evalfleet.operations.home import opened_for_writing
 from evalfleet.operations.import_results import import_folder
+from evalfleet.operations.ownership import checked_tags
 from evalfleet.operations.rejudge import Rejudged, judge_run
 from evalfleet.operations.steer import Amended, Pausing
 from evalfleet.operations.tasks import list_tasks, task_filter
@@ -60,7 +61,14 @@ def open_run(run: str = "latest", *, home: Folder | None = None) -> RunHandle:
 
 
 def list_runs(
-    *, limit: int = 100, states: str | Sequence[str] = (), search: str | None = None, home: Folder | None = None
+    *,
+    limit: int = 100,
+    states: str | Sequence[str] = (),
+    search: str | None = None,
+    owner: str | None = None,
+    project: str | None = None,
+    tags: Mapping[str, str] | None = None,
+    home: Folder | None = None,
 ) -> list[RunRow]:
     """The runs, newest first: the `runs` that `evalfleet status --json` prints.
 
@@ -68,10 +76,15 @@ def list_runs(
         limit: at most this many.
         states: only runs in these: queued, running, paused, completed, cancelled.
         search: only runs whose id or name contains this text.
+        owner, project: only runs of this user, of this project.
+        tags: only runs that have all of these.
 
     Raises InputError for an unknown state.
     """
-    return runs.list_runs(config.load(home).home, limit=limit, states=_words(states), search=search).runs
+    wanted = RunFilter(
+        states=tuple(_words(states)), search=search, owner=owner, project=project, tags=checked_tags(tags or {})
+    )
+    return runs.list_runs(config.load(home).home, limit=limit, wanted=wanted).runs
 
 
 def import_results(

@@ -29,6 +29,8 @@ def submit_study(
     pool: str | None = None,
     gpus: Sequence[int] = (),
     budget_usd: float | None = None,
+    project: str | None = None,
+    tags: Mapping[str, str] | None = None,
     folder: Folder | None = None,
     home: Folder | None = None,
 ) -> StudyHandle:
@@ -42,6 +44,8 @@ def submit_study(
         pool: whose hosts to use; else this machine.
         gpus: lease only these GPUs of each host, by index; else all.
         budget_usd: admit no work beyond it.
+        project: that the study belongs to; else the one that the settings name.
+        tags: words to find it by.
         folder: where the trials start; else the file's folder, or the current one.
         home: where everything is kept; else EVALFLEET_HOME, or ~/.evalfleet.
 
@@ -55,7 +59,14 @@ def submit_study(
     else:
         found, place = studies.study_in_file(os.fspath(study), parallel=parallel, trials=trials)
         place = place if folder is None else str(Path(folder).absolute())
-    options = StudyOptions(name=name, pool=pool, budget_usd=budget_usd, gpus=studies.gpu_indices(list(gpus)))
+    options = StudyOptions(
+        name=name,
+        pool=pool,
+        budget_usd=budget_usd,
+        gpus=studies.gpu_indices(list(gpus)),
+        project=project,
+        tags=dict(tags or {}),
+    )
     with closing(open_store(machine.home)) as store:
         return StudyHandle(machine, studies.submit(machine, store, found, options, folder=place))
 

@@ -31,6 +31,8 @@ def submit(
     name: str | None = None,
     workers: int | None = None,
     pool: str | None = None,
+    project: str | None = None,
+    tags: Mapping[str, str] | None = None,
     home: Folder | None = None,
     folder: Folder | None = None,
     **settings: Unpack[RunSettings],
@@ -42,6 +44,8 @@ def submit(
         name: what to call the run; else the file's name, or "python".
         workers: tasks at a time; else the file's, or as many as this machine has CPUs or the pool has workers.
         pool: whose hosts to use; else this machine.
+        project: that the run belongs to; else the one that the settings name.
+        tags: words to find the run by.
         home: where everything is kept; else EVALFLEET_HOME, or ~/.evalfleet.
         folder: where the tasks start; else the task file's folder, or the current one.
         settings: the keys of `[run]` in the task file; they override what the file says.
@@ -57,7 +61,7 @@ def submit(
     submission = _from_file(tasks, wanted) if isinstance(tasks, str | os.PathLike) else _from_script(tasks, wanted)
     if folder is not None:
         submission = replace(submission, folder=str(Path(folder).absolute()))
-    return _stored(config.load(home), submission, RunOptions(pool=pool))
+    return _stored(config.load(home), submission, RunOptions(pool=pool, project=project, tags=dict(tags or {})))
 
 
 def submit_benchmark(
@@ -78,6 +82,8 @@ def submit_benchmark(
     name: str | None = None,
     workers: int | None = None,
     pool: str | None = None,
+    project: str | None = None,
+    tags: Mapping[str, str] | None = None,
     home: Folder | None = None,
     folder: Folder | None = None,
     **settings: Unpack[RunSettings],
@@ -97,7 +103,7 @@ def submit_benchmark(
         base_url: of the endpoint that serves the model.
         options: the benchmark's own, as `evalfleet benchmarks NAME` lists them.
         json_name, waa_root: until 0.3: the options `list` and `checkout` of waa.
-        name, workers, pool, home: as for `submit`.
+        name, workers, pool, project, tags, home: as for `submit`.
         folder: where the attempts start, and where the module of an own agent lies; else the current one.
         settings: the keys of `[run]` in the task file; they override what the benchmark says. `files` are those that the
             agent needs on a pool's hosts besides its own.
@@ -121,7 +127,8 @@ def submit_benchmark(
         timeout_s=seconds("timeout", wanted.pop("timeout", None)),
         say=_warn,
     )
-    return _stored(machine, _overridden(found, wanted), RunOptions(pool=pool))
+    options_of_run = RunOptions(pool=pool, project=project, tags=dict(tags or {}))
+    return _stored(machine, _overridden(found, wanted), options_of_run)
 
 
 def _wanted(name: str | None, workers: int | None, settings: RunSettings) -> dict[str, Any]:

@@ -6,6 +6,7 @@ current folder; ``config.toml`` in the home folder; the default. ::
     home = "/data/evalfleet"      # not in config.toml, which lies there; EVALFLEET_HOME
     colour = "auto"               # "auto", "always" or "never"; NO_COLOR, EVALFLEET_COLOUR
     log_level = "warning"         # "debug", "info", "warning" or "error"; EVALFLEET_LOG_LEVEL
+    project = "vision"            # of new runs that name none; EVALFLEET_PROJECT
 
     [local]
     price_usd_per_hour = 0        # of one worker of this machine; EVALFLEET_LOCAL_PRICE_USD_PER_HOUR
@@ -117,6 +118,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     home_option: str = ""  # what a command needs to find this home again: `--home DIR`, if that was given
     colour: str = "auto"
     log_level: str = "warning"
+    project: str = ""
     local: LocalSettings = LocalSettings()
     browser: BrowserSettings = BrowserSettings()
     azure: AzureTable = AzureTable()
@@ -215,6 +217,16 @@ def from_controller(row: Mapping[str, Any]) -> Settings:
     """Return the settings that `for_workers` wrote on another machine; of this one nothing is read."""
     tables = {name: value for name, value in row.items() if name != "chromium"}
     return Settings(home=Path(), browser=BrowserSettings(chromium=row["chromium"]), tables=tables)
+
+
+def login_name() -> str:
+    """Who uses this machine: the owner of runs that are submitted here."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "nobody"
 
 
 def is_terminal(stream: TextIO) -> bool:

@@ -43,6 +43,7 @@ class GeneralSettings(SettingsTable, frozen=True, kw_only=True):
     home: str | None = None  # not in the home's own file
     colour: str = "auto"
     log_level: str = "warning"
+    project: str = ""  # of new runs that name none
 
 
 class LocalSettings(SettingsTable, frozen=True, kw_only=True):
@@ -193,6 +194,7 @@ TABLES: dict[str, type[SettingsTable]] = {
 VARIABLES: dict[str, tuple[str, str]] = {  # variable -> table and key that it sets; "": outside of any table
     "EVALFLEET_COLOUR": ("", "colour"),
     "EVALFLEET_LOG_LEVEL": ("", "log_level"),
+    "EVALFLEET_PROJECT": ("", "project"),
     "EVALFLEET_STORE_URL": ("store", "url"),
     "EVALFLEET_LOCAL_PRICE_USD_PER_HOUR": ("local", "price_usd_per_hour"),
     "EVALFLEET_LOCAL_MEMORY_MB": ("local", "memory_mb"),

@@ -182,7 +182,7 @@ class Supervisor:
             await anyio.sleep(self._settings.lease_s / 3)
             current = await self._thread.call(self._store.runs.get, self._run.id)
             if current.epoch != self._run.epoch:
-                raise Owned(f"run {self._run.id} was taken over by {current.owner}; this controller stops")
+                raise Owned(f"run {self._run.id} was taken over by {current.driver}; this controller stops")
 
     async def _listen(self) -> None:
         """Obey requests of other processes. Their commits are seen without asking the tables."""

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from evalfleet import config
 from evalfleet.engine.placement.least_budget import require_budget
 from evalfleet.hosts.base import HostInfo
-from evalfleet.model import Policy, Run, TaskSpec
+from evalfleet.model import Ownership, Policy, Run, TaskSpec
 from evalfleet.store.store import Store
 from evalfleet.tune.gpu_capacity import crowding
 from evalfleet.tune.plan import next_step
@@ -35,6 +35,7 @@ def submit_study(
     budget_usd: float | None,
     gpus: tuple[int, ...] = (),
     local_usd_per_hour: float = 0.0,
+    ownership: Ownership | None = None,
 ) -> Run:
     """Store a study as an open run without tasks: its trials come while it is driven.
 
@@ -53,7 +54,9 @@ def submit_study(
         study=study.table,
     )
     require_budget(store, policy, local_usd_per_hour=local_usd_per_hour)
-    return store.runs.submit(name or study.name, policy, (), folder=folder, base_env=config.base_env(), open=True)
+    return store.runs.submit(
+        name or study.name, policy, (), folder=folder, base_env=config.base_env(), open=True, ownership=ownership
+    )
 
 
 class TrialFeed:

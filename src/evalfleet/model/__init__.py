@@ -12,6 +12,12 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from evalfleet.model.people import AccessToken as AccessToken
+from evalfleet.model.people import AuditRow as AuditRow
+from evalfleet.model.people import Ownership as Ownership
+from evalfleet.model.people import Role as Role
+from evalfleet.model.people import RunFilter as RunFilter
+from evalfleet.model.people import User as User
 from evalfleet.model.pools import DesiredState as DesiredState
 from evalfleet.model.pools import HostState as HostState
 from evalfleet.model.pools import Pool as Pool
@@ -172,13 +178,6 @@ class Verb(StrEnum):
     WITHDRAW = "withdraw"  # end live attempts that are stuck, so that other workers try their tasks
 
 
-class Role(StrEnum):
-    """What the bearer of a token may do."""
-
-    READER = "reader"
-    OPERATOR = "operator"
-
-
 class Requests(Struct, frozen=True, kw_only=True):
     """What one task needs of its host while it runs."""
 
@@ -269,13 +268,16 @@ class Run(Struct, frozen=True, kw_only=True):
     policy: Policy
     folder: str  # working folder of local attempts: where the task file lies
     base_env: dict[str, str]  # the few plain variables (PATH, HOME, ...) that local attempts inherit
-    owner: str | None
+    driver: str | None  # the process that drives it, as it signed; `epoch` fences drivers
     epoch: int
     cancelling: bool  # somebody cancelled it, and its live attempts are being ended
     created_at: float
     started_at: float | None
     ended_at: float | None
     pausing: JsonObject | None = None  # an operator paused it, and why, while its live attempts end
+    owner: str = ""  # the user whose run it is; "": not known, from before there were users
+    project: str = ""
+    tags: dict[str, str] = field(default_factory=dict[str, str])
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
@@ -371,17 +373,6 @@ class Request(Struct, frozen=True, kw_only=True):
     args: JsonObject
     asked_by: str
     asked_at: float
-
-
-class AccessToken(Struct, frozen=True, kw_only=True):
-    """The right to use the dashboard and its API. Of the token itself only a digest is kept."""
-
-    id: str
-    name: str
-    role: Role
-    digest: str  # SHA-256, as hex
-    created_at: float
-    expires_at: float | None
 
 
 class EndRecord(Struct, frozen=True, kw_only=True):

@@ -25,7 +25,20 @@ from evalfleet.core.failures.kinds import JUDGE_VERSION, failure, outcome_of
 from evalfleet.engine.supervisor import owner_name
 from evalfleet.errors import InputError, NotFound
 from evalfleet.layout import Home, task_folder_name
-from evalfleet.model import Attempt, JsonObject, Kind, Outcome, Policy, Requests, Run, TaskSpec, TaskState, Verdict
+from evalfleet.model import (
+    Attempt,
+    JsonObject,
+    Kind,
+    Outcome,
+    Ownership,
+    Policy,
+    Requests,
+    Run,
+    TaskSpec,
+    TaskState,
+    Verdict,
+)
+from evalfleet.operations.ownership import ownership
 from evalfleet.store.attempts.records import Claim, Finish, Progress
 from evalfleet.store.open import open_store
 from evalfleet.store.store import Store
@@ -85,7 +98,8 @@ def import_folder(
     tree = reader.read_results(os.fspath(folder))
     with closing(open_store(settings.home)) as store:
         label, source = name or f"{format}-{tree.model}", os.path.abspath(folder)
-        done = import_tasks(store, settings.home, tree.tasks, name=label, source=source)
+        whose = ownership(settings, None, {})
+        done = import_tasks(store, settings.home, tree.tasks, name=label, source=source, whose=whose)
     verdicts = sum(task.score is not None for task in tree.tasks)
     return ImportedFolder(
         run=done.run.id,
@@ -97,7 +111,9 @@ def import_folder(
     )
 
 
-def import_tasks(store: Store, home: Path, tasks: Sequence[PastTask], *, name: str, source: str) -> Imported:
+def import_tasks(
+    store: Store, home: Path, tasks: Sequence[PastTask], *, name: str, source: str, whose: Ownership
+) -> Imported:
     """Store a completed run of these tasks. Importing the same results again finds the run that is there."""
     digest = _digest(tasks)
     known = _find(store, digest)
@@ -106,7 +122,7 @@ def import_tasks(store: Store, home: Path, tasks: Sequence[PastTask], *, name: s
     partial = Home(home).run(f"import-{os.getpid()}.partial")
     try:
         artifacts = {task.key: _copy(task, partial) for task in tasks}
-        run = _store(store, home, tasks, artifacts, partial, name=name, source=source, digest=digest)
+        run = _store(store, home, tasks, artifacts, partial, name=name, source=source, digest=digest, whose=whose)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     store.runs.leave(run)
@@ -156,11 +172,12 @@ def _store(
     name: str,
     source: str,
     digest: str,
+    whose: Ownership,
 ) -> Run:
     with store.batch():
         specs = [_spec(task, digest) for task in tasks]
         policy = Policy(workers=1, result_required=True, progress="events", timeout_is_verdict=True)
-        submitted = store.runs.submit(name, policy, specs, folder=source, base_env={})
+        submitted = store.runs.submit(name, policy, specs, folder=source, base_env={}, ownership=whose)
         run = store.runs.begin(store.runs.take(submitted.id, owner_name()))
         assert run is not None
         for number, task in enumerate(tasks, 1):

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from evalfleet import config
 from evalfleet.engine.trials import submit_study
 from evalfleet.errors import InputError, NotFound
 from evalfleet.model import Run, Verb
 from evalfleet.operations import steer
+from evalfleet.operations.ownership import ownership
 from evalfleet.store.reader import StoreReader
 from evalfleet.store.store import Store
 from evalfleet.taskfile.row import Problem, gpu_places
@@ -28,6 +29,8 @@ class StudyOptions(Struct, frozen=True, kw_only=True):
     pool: str | None = None  # None: this machine
     budget_usd: float | None = None
     gpus: tuple[int, ...] = ()  # lease only these GPUs of each host, by index; empty: all
+    project: str | None = None  # None: the one that the settings name
+    tags: dict[str, str] = field(default_factory=dict[str, str])
 
 
 class MoreTrials(steer.Amended, frozen=True, kw_only=True):
@@ -109,6 +112,7 @@ def submit(
     *,
     folder: str,
     by: str | None = None,
+    owner: str | None = None,
 ) -> Run:
     """Store a study as an open run. Its trials are added while it is driven.
 
@@ -126,6 +130,7 @@ def submit(
             budget_usd=options.budget_usd,
             gpus=options.gpus,
             local_usd_per_hour=settings.local.price_usd_per_hour,
+            ownership=ownership(settings, options.project, options.tags, owner),
         )
         if by is not None:
             store.events.note(run.id, "run.requested", {"verb": "submit", "by": by})

@@ -7,14 +7,15 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from evalfleet import config
 from evalfleet.core.secret_names import warning
 from evalfleet.engine.placement.least_budget import require_budget
 from evalfleet.errors import InputError
-from evalfleet.model import Distribution, Run, RunState
+from evalfleet.model import Distribution, Ownership, Run, RunState
+from evalfleet.operations.ownership import ownership
 from evalfleet.operations.program_check import Programs
 from evalfleet.store.store import Store
 from evalfleet.taskfile import Submission, missing_secrets
@@ -34,6 +35,8 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     distribution: str | None = None
     budget_usd: float | None = None
     pool: str | None = None  # None: this machine
+    project: str | None = None  # None: the one that the settings name
+    tags: dict[str, str] = field(default_factory=dict[str, str])
 
 
 class Submitted(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -124,19 +127,27 @@ def require_benchmark(name: str) -> None:
 
 
 def submit(
-    settings: config.Settings, store: Store, submission: Submission, options: RunOptions, *, by: str | None = None
+    settings: config.Settings,
+    store: Store,
+    submission: Submission,
+    options: RunOptions,
+    *,
+    by: str | None = None,
+    owner: str | None = None,
 ) -> tuple[Run, Submitted]:
     """Store the run, whole or not at all. The options override what the task file says.
 
     Args:
         by: who asks, where that is not the person at this terminal; recorded as an event.
+        owner: the user whose run it is, where that is not the person at this terminal.
 
     Raises InputError: a secret is not set, the budget admits no attempt (see `require_budget`), or, for a run on this machine,
     a program of its tasks is missing (see `Programs`).
     """
     require_secrets(submission)
     with store.batch():
-        run = _stored(store, submission, options, settings.local.price_usd_per_hour)
+        whose = ownership(settings, options.project, options.tags, owner)
+        run = _stored(store, submission, options, settings.local.price_usd_per_hour, whose)
         if by is not None:
             store.events.note(run.id, "run.requested", {"verb": "submit", "by": by})
     tasks, exposed = len(submission.tasks), warning(submission.tasks)
@@ -154,7 +165,9 @@ def require_secrets(submission: Submission) -> None:
         )
 
 
-def _stored(store: Store, submission: Submission, options: RunOptions, local_usd_per_hour: float) -> Run:
+def _stored(
+    store: Store, submission: Submission, options: RunOptions, local_usd_per_hour: float, whose: Ownership
+) -> Run:
     policy = submission.policy
     usual = os.cpu_count() or 1
     if options.pool:
@@ -172,5 +185,10 @@ def _stored(store: Store, submission: Submission, options: RunOptions, local_usd
     base_env = config.base_env()
     tasks = submission.tasks if options.pool else Programs(submission.folder, base_env).checked(submission.tasks)
     return store.runs.submit(
-        options.name or submission.name, policy, tasks, folder=submission.folder, base_env=base_env
+        options.name or submission.name,
+        policy,
+        tasks,
+        folder=submission.folder,
+        base_env=base_env,
+        ownership=whose,
     )

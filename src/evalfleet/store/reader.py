@@ -18,11 +18,13 @@ from evalfleet.store.runs.requests import RequestQueries
 from evalfleet.store.tasks.queries import TaskQueries
 
 if TYPE_CHECKING:
+    from evalfleet.store.audit import AuditQueries
     from evalfleet.store.gpus.queries import GpuQueries
     from evalfleet.store.loads import LoadQueries
     from evalfleet.store.plans import PlanQueries
     from evalfleet.store.pools.tiers import TierQueries
     from evalfleet.store.tokens import TokenQueries
+    from evalfleet.store.users import UserQueries
 
 
 class StoreReader:
@@ -115,6 +117,18 @@ class StoreReader:
         from evalfleet.store.tokens import TokenQueries
 
         return TokenQueries(self.database)
+
+    @cached_property
+    def users(self) -> UserQueries:
+        from evalfleet.store.users import UserQueries
+
+        return UserQueries(self.database)
+
+    @cached_property
+    def audit(self) -> AuditQueries:
+        from evalfleet.store.audit import AuditQueries
+
+        return AuditQueries(self.database)
 
     @cached_property
     def plans(self) -> PlanQueries:

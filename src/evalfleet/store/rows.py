@@ -31,6 +31,7 @@ from evalfleet.model import (
     Task,
     TaskSpec,
     TaskState,
+    User,
     Verb,
     Verdict,
 )
@@ -124,6 +125,7 @@ def run(row: Row) -> Run:
         base_env=from_json(row["base_env"]),
         cancelling=bool(row["cancelling"]),
         pausing=from_json(row["pausing"]),
+        tags=from_json(row["tags"]),
     )
 
 
@@ -186,6 +188,10 @@ def event(row: Row) -> Event:
 
 def access_token(row: Row) -> AccessToken:
     return record(AccessToken, row, role=Role(row["role"]))
+
+
+def user(row: Row) -> User:
+    return record(User, row, role=Role(row["role"]), disabled=bool(row["disabled"]))
 
 
 def request(row: Row) -> Request:

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 
 from evalfleet.store.attempts.attempts import Attempts
+from evalfleet.store.audit import Audit
 from evalfleet.store.daemon import Daemon
 from evalfleet.store.events import Events
 from evalfleet.store.gpus.gpus import Gpus
@@ -28,6 +29,7 @@ from evalfleet.store.runs.requests import Requests
 from evalfleet.store.runs.runs import Runs
 from evalfleet.store.tasks.tasks import Tasks
 from evalfleet.store.tokens import Tokens
+from evalfleet.store.users import Users
 
 
 class Store(StoreReader):
@@ -80,6 +82,14 @@ class Store(StoreReader):
     @cached_property
     def tokens(self) -> Tokens:
         return Tokens(self.database)
+
+    @cached_property
+    def users(self) -> Users:
+        return Users(self.database)
+
+    @cached_property
+    def audit(self) -> Audit:
+        return Audit(self.database)
 
     @cached_property
     def home(self) -> HomeRecord:

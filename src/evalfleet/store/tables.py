@@ -17,7 +17,7 @@ Values = tuple[Any, ...]
 
 _PAGE = 1000
 # Rows refer to rows of tables before theirs.
-_FIRST = ("run", "pool", "task", "attempt")
+_FIRST = ("run", "pool", "task", "attempt", "user_account")
 _OWN = ("schema_version", "named_lock", "session")  # what only PostgreSQL has
 
 

@@ -19,13 +19,19 @@ class TokenQueries:
 
 
 class Tokens(TokenQueries):
-    def add(self, name: str, role: Role, digest: str, expires_at: float | None = None) -> AccessToken:
-        """Keep a token by its digest, and delete those that have expired."""
+    def add(
+        self, name: str, role: Role, digest: str, expires_at: float | None = None, *, user: str | None = None
+    ) -> AccessToken:
+        """Keep a token by its digest, and delete those that have expired.
+
+        Args:
+            user: whose it is.
+        """
         now = self._db.now()
         with self._db.transaction():
             self._db.rows("delete_expired_tokens", now=now)
             values = {"id": new_id(), "name": name, "role": str(role), "digest": digest, "expires_at": expires_at}
-            return rows.access_token(self._db.rows("insert_token", now=now, **values)[0])
+            return rows.access_token(self._db.rows("insert_token", now=now, user_name=user, **values)[0])
 
     def renew(self, token_id: str, name: str, role: Role, digest: str, expires_at: float | None) -> AccessToken:
         """Add a token of that id, or give the existing one another text; its former text is worthless from then on."""

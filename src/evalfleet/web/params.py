@@ -49,6 +49,14 @@ def words(request: web.Request, name: str, allowed: tuple[str, ...]) -> tuple[st
     return values
 
 
+def texts(request: web.Request, name: str) -> tuple[str, ...]:
+    """A parameter of any text that may be repeated."""
+    values = tuple(value for value in request.query.getall(name, []) if value)
+    if any("\0" in value or len(value) > 1000 for value in values):
+        raise InputError(f"{name}: is too long, or holds a NUL")
+    return values
+
+
 def whole(request: web.Request, name: str, default: int | None, least: int = 0, most: int = LARGEST) -> int | None:
     value = text(request, name)
     if value is None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from evalfleet.answers import runs as answers
 from evalfleet.answers.alerts import Alert
@@ -14,7 +15,7 @@ from evalfleet.core.hosts.load import Sample, bounded
 from evalfleet.daemon.alerts.state import firing_of
 from evalfleet.engine.requests import barred
 from evalfleet.errors import NotFound
-from evalfleet.model import Run, RunState, TaskState
+from evalfleet.model import Run, RunFilter, RunState, TaskState
 from evalfleet.report.compare import compare as compared
 from evalfleet.report.live import WorkerLine, live_state, natural
 from evalfleet.report.repeats import bounds
@@ -35,10 +36,10 @@ class Page(Struct, frozen=True, kw_only=True):
     cursor: str | None
 
 
-def runs(store: StoreReader, page: Page, states: Sequence[str], search: str | None) -> answers.RunPage:
+def runs(store: StoreReader, page: Page, wanted: RunFilter) -> answers.RunPage:
     before = int(page.cursor) if page.cursor else None
     with store.snapshot():
-        found = store.runs.page(before=before, limit=page.limit, states=states, search=search)
+        found = store.runs.page(before=before, limit=page.limit, **asdict(wanted))
         firing = _firing(store)
         rows = [_watched(store, one["run"], firing) for one in found]
     return answers.RunPage(runs=rows, next=_next(found, page, "place"))

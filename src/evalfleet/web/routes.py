@@ -118,10 +118,11 @@ def _runs(reading: Reading) -> list[Route]:
     states = Parameter(name="state", words=_STATES, many=True)
     task_states = Parameter(name="state", words=_TASK_STATES, many=True)
     named = [Parameter(name=name) for name in ("domain", "key")]
+    whose = [Parameter(name="owner"), Parameter(name="project"), Parameter(name="tag", many=True)]
     kinds = [Parameter(name=name) for name in ("kind", "blame")]
     chosen = [Parameter(name="type"), Parameter(name="task"), Parameter(name="order", words=("asc", "desc"))]
     return [
-        _get(f"{API}/runs", reading.runs, RunPage, "the runs, newest first", *PAGE, states, search),
+        _get(f"{API}/runs", reading.runs, RunPage, "the runs, newest first", *PAGE, states, search, *whose),
         _get(_RUN, reading.run, RunFacts, "one run: scores, cost, workers, what it waits for"),
         _get(f"{_RUN}/tasks", reading.tasks, TaskPage, "its tasks", *PAGE, task_states, search, *named),
         _get(f"{_RUN}/grid", reading.grid, TaskGrid, "all its tasks, by columns"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.support.store import cases
 
-from evalfleet.errors import NotFound
-from evalfleet.model import Role, TaskState, Verb
+from evalfleet.errors import InputError, NotFound
+from evalfleet.model import Ownership, Policy, Role, TaskState, Verb
 from evalfleet.store.store import Store
 from evalfleet.testing.clock import FakeClock
 
@@ -63,6 +65,78 @@ class AccessContract:
         assert [row["number"] for row in store.tasks.page(runs[0], after=1, limit=1)] == [2]
         assert [row["key"] for row in store.tasks.page(runs[0], search="K_3")] == ["task_3"]
         assert store.tasks.page(runs[0], key="task") == []
+
+    def test_runs_are_found_by_owner_project_and_tags(self, store: Store) -> None:
+        def made(owner: str, project: str, **tags: str) -> str:
+            whose = Ownership(owner=owner, project=project, tags=tags)
+            return store.runs.submit("r", Policy(), [], folder="/", base_env={}, open=True, ownership=whose).id
+
+        first = made("ada", "vision", model="small", day="1")
+        second = made("ada", "text", model="large")
+        third = made("bob", "vision", model="small")
+        nobodys = cases.submit(store, 1)
+        assert (nobodys.owner, nobodys.project, nobodys.tags) == ("", "", {})
+        found = store.runs.get(first)
+        assert (found.owner, found.project, found.tags) == ("ada", "vision", {"model": "small", "day": "1"})
+
+        def ids(**wanted: Any) -> list[str]:
+            return [row["run"].id for row in store.runs.page(**wanted)]
+
+        assert ids(owner="ada") == [second, first]
+        assert ids(project="vision") == [third, first]
+        assert ids(owner="ada", project="vision") == [first]
+        assert ids(tags={"model": "small"}) == [third, first]
+        assert ids(tags={"model": "small", "day": "1"}) == [first]
+        assert ids(tags={"model": "small", "day": "2"}) == []
+        assert ids(tags={"other": "x"}) == []
+
+    def test_a_user_has_a_role_and_tokens(self, store: Store) -> None:
+        ada = store.users.add("ada", Role.MEMBER)
+        assert (ada.role, ada.origin, ada.disabled, ada.created_at) == (Role.MEMBER, "command", False, store.now())
+        with pytest.raises(InputError, match="already"):
+            store.users.add("ada", Role.ADMIN)
+        assert store.users.get("ada").role is Role.MEMBER
+        store.users.add("bob", Role.READER, "oidc", "https://id.example|7")
+        assert store.users.of_subject("https://id.example|7") == store.users.get("bob")
+        assert store.users.of_subject("https://id.example|8") is None
+        token = store.tokens.add("laptop", Role.MEMBER, "aa", user="ada")
+        assert token.user_name == "ada"
+        assert store.users.set("ada", role=Role.OPERATOR).role is Role.OPERATOR
+        changed = store.users.set("ada", disabled=True)
+        assert (changed.role, changed.disabled) == (Role.OPERATOR, True)
+        assert [user.name for user in store.users.all()] == ["ada", "bob"]
+        store.users.remove("ada")
+        assert store.tokens.all() == []
+        for change in (store.users.get, store.users.remove, store.users.set):
+            with pytest.raises(NotFound, match="user list"):
+                change("ada")
+
+    def test_the_audit_log_is_only_added_to(self, store: Store) -> None:
+        store.audit.add("ada", "run.cancel", "r1", token="t", address="10.0.0.1", detail={"status": 200})
+        store.audit.add("bob", "run.cancel", "r1", outcome="403")
+        store.audit.add("bob", "user.add", "eve")
+        rows = store.audit.page()
+        assert [row.user_name for row in rows] == ["bob", "bob", "ada"]
+        assert (rows[2].at, rows[2].token, rows[2].address, rows[2].detail) == (
+            store.now(),
+            "t",
+            "10.0.0.1",
+            {"status": 200},
+        )
+        assert rows[1].outcome == "403"
+        assert [row.number for row in store.audit.page(user="bob", operation="run")] == [rows[1].number]
+        assert store.audit.page(operation="run.cancel", object="r2") == []
+        assert store.audit.page(before=rows[1].number, limit=1) == [rows[2]]
+        for statement in ("update audit set user_name = 'x'", "delete from audit"):
+            with pytest.raises(Exception, match="only added to"):  # of either database
+                self.executed(store, statement)
+        assert store.audit.page() == rows
+
+    def executed(self, store: Store, statement: str) -> None:
+        """Run SQL that evalfleet itself has not."""
+        connection: Any = getattr(store.database, "connection")  # noqa: B009 - of either database
+        with store.batch():
+            connection.execute(statement)
 
     def test_failed_attempts_come_in_pages_newest_first(self, store: Store) -> None:
         run = cases.drive(store, 3)

@@ -53,7 +53,7 @@ class RunContract:
         )
         run = store.runs.submit("name", policy, iter([spec, spec_2]), folder="/f", base_env={"P": "/b"}, open=True)
         assert run == store.runs.get(run.id)
-        assert (run.state, run.epoch, run.owner, run.open) == (R.QUEUED, 0, None, True)
+        assert (run.state, run.epoch, run.driver, run.open) == (R.QUEUED, 0, None, True)
         assert (run.name, run.policy, run.folder, run.base_env) == ("name", policy, "/f", {"P": "/b"})
         assert (run.created_at, run.started_at, run.ended_at) == (clock(), None, None)
         tasks = list(store.tasks.all(run.id))
@@ -159,7 +159,7 @@ class RunContract:
         run = cases.submit(store)
         assert store.runs.driver(run.id) is None
         taken = store.runs.take(run.id, "me, pid 1")
-        assert (taken.owner, taken.epoch, taken.state) == ("me, pid 1", 1, R.QUEUED)
+        assert (taken.driver, taken.epoch, taken.state) == ("me, pid 1", 1, R.QUEUED)
         assert store.runs.driver(run.id) == "me, pid 1"
         assert store.runs.take(run.id, "me again").epoch == 2
         assert event_types(store, run)[1:] == ["run.taken", "run.taken"]
@@ -188,10 +188,10 @@ class RunContract:
         run = cases.submit(store)
         old, new = store.runs.take(run.id, "a"), store.runs.take(run.id, "b")
         store.runs.leave(old)
-        assert store.runs.get(run.id).owner == "b"
+        assert store.runs.get(run.id).driver == "b"
         assert store.runs.driver(run.id) is not None
         store.runs.leave(new)
-        assert store.runs.get(run.id).owner is None
+        assert store.runs.get(run.id).driver is None
         assert store.runs.driver(run.id) is None
         assert event_types(store, run)[-1] == "run.left"
 

@@ -44,7 +44,9 @@ def home(tmp_path: Path) -> Path:
         store.runs.leave(run)
         cases.submit(store, ["a \U0001f642", "\x00 of JSON"])
         store.pools.create("p", "ssh", {"hosts": []})
-        store.tokens.add("t", Role.READER, "digest")
+        store.users.add("ada", Role.MEMBER)
+        store.tokens.add("t", Role.READER, "digest", user="ada")
+        store.audit.add("ada", "run.submit", run.id)
         store.events.note("r", "odd", {"text": "\x00 \U0001f642", "number": 0.1 + 0.2})
     return home
 
@@ -54,7 +56,14 @@ def told(home: Path) -> list[object]:
     store = open_reader(home)
     assert store is not None
     with closing(store):
-        return [_all(store), store.pools.all(), store.tokens.all(), store.home.identity().id]
+        return [
+            _all(store),
+            store.pools.all(),
+            store.tokens.all(),
+            store.users.all(),
+            store.audit.page(),
+            store.home.identity().id,
+        ]
 
 
 def _all(store: StoreReader) -> list[object]:

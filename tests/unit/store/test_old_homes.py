@@ -38,6 +38,7 @@ FROZEN = {
     "0018_plain_words.sql": "feaae7d8bc2a79b4",
     "0019_plans.sql": "712228ae350977d1",
     "0020_tiers.sql": "d31371a53f9c50ac",
+    "0021_users.sql": "b368afff5f29f309",
 }
 
 

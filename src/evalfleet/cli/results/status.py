@@ -7,9 +7,9 @@ import click
 from evalfleet import config
 from evalfleet.answers.runs import RunList, RunRow, RunStatus, Worker
 from evalfleet.cli.shared.document import print_document
-from evalfleet.cli.shared.options import home_option, json_option
+from evalfleet.cli.shared.options import home_option, json_option, tag_option
 from evalfleet.config import Settings
-from evalfleet.model import RunState
+from evalfleet.model import RunFilter, RunState
 from evalfleet.operations.runs import list_runs
 from evalfleet.report import text
 from evalfleet.report.reader import opened_run
@@ -31,26 +31,38 @@ _WIDEST = 200  # of the list of workers, which fills what it gets
     "--state", "states", multiple=True, type=click.Choice(_STATES), help="Only runs in this state; repeatable."
 )
 @click.option("--search", metavar="TEXT", help="Only runs whose id or name contains this text.")
+@click.option("--owner", metavar="USER", help="Only runs of this user.")
+@click.option("--project", metavar="NAME", help="Only runs of this project.")
+@tag_option("Only runs with this tag")
 @json_option
 @home_option
 def command(
-    run: str | None, limit: int, states: tuple[str, ...], search: str | None, as_json: bool, home: str | None
+    run: str | None,
+    limit: int,
+    states: tuple[str, ...],
+    search: str | None,
+    owner: str | None,
+    project: str | None,
+    tags: dict[str, str],
+    as_json: bool,
+    home: str | None,
 ) -> None:
     """List runs, newest first, or show one run: progress, workers, and what it is waiting for."""
     settings = config.load(home)
     if run is None:
-        _list_runs(settings, limit, states, search, as_json=as_json)
+        wanted = RunFilter(states=states, search=search, owner=owner, project=project, tags=tags)
+        _list_runs(settings, limit, wanted, as_json=as_json)
     else:
         _show_run(settings, run, as_json=as_json)
 
 
-def _list_runs(settings: Settings, limit: int, states: tuple[str, ...], search: str | None, *, as_json: bool) -> None:
-    found = list_runs(settings.home, limit=limit, states=states, search=search)
+def _list_runs(settings: Settings, limit: int, wanted: RunFilter, *, as_json: bool) -> None:
+    found = list_runs(settings.home, limit=limit, wanted=wanted)
     if as_json:
         print_document(RunList(runs=found.runs))
     elif found.runs:
         lines.write(_table(found.runs, found.now), colour=settings.colour)
-    elif states or search:
+    elif wanted != RunFilter():
         click.echo("no run matches")
     else:
         click.echo(f"No runs in {text.printable(str(settings.home))} yet. Start one with `evalfleet run TASKS.toml`.")
@@ -59,9 +71,11 @@ def _list_runs(settings: Settings, limit: int, states: tuple[str, ...], search: 
 def _table(runs: list[RunRow], now: float) -> list[Line]:
     from evalfleet.report.studies.found import found_short
 
+    teams = any(run.project or run.tags for run in runs) or len({run.owner for run in runs}) > 1
     heads = [
         Column("run"),
         Column("name", most=24),
+        *([Column("owner", most=16), Column("project", most=16), Column("tags", most=24)] if teams else []),
         Column("state"),
         Column("tasks", right=True),
         Column("passed", right=True),
@@ -80,6 +94,7 @@ def _table(runs: list[RunRow], now: float) -> list[Line]:
             [
                 Span(run.run, Style.STRONG),
                 Span(text.printable(run.name)),
+                *(_whose(run) if teams else ()),
                 Span("not driven", Style.WARN) if abandoned else Span(state, STATE_STYLES[state]),
                 Span(f"{settled:,}/{tasks.total:,}"),
                 _passed(run),
@@ -97,6 +112,11 @@ def _table(runs: list[RunRow], now: float) -> list[Line]:
         if run.study is not None:  # it has no score; what it found does not fit into a column
             shown += wrap(line(Span(f"{_FOUND}{found_short(run.study)}", Style.FAINT)), columns(), indent=len(_FOUND))
     return shown
+
+
+def _whose(run: RunRow) -> list[Span]:
+    tags = " ".join(f"{key}={value}" for key, value in run.tags.items())
+    return [Span(text.printable(word) or text.NONE) for word in (run.owner, run.project, tags)]
 
 
 def _passed(run: RunRow) -> Span:

@@ -12,7 +12,7 @@ from evalfleet.cli.runs.shared.own_machines import Machines, machine_options, su
 from evalfleet.cli.runs.shared.run_overrides import Overrides, override_options
 from evalfleet.cli.runs.shared.source import benchmark_options, submission_of
 from evalfleet.cli.shared.document import print_document
-from evalfleet.cli.shared.options import budget_option, home_option, json_option
+from evalfleet.cli.shared.options import budget_option, home_option, json_option, project_option, tag_option
 from evalfleet.cli.shared.output import lasting
 from evalfleet.cli.shared.thresholds import Thresholds, threshold_options
 from evalfleet.report.text import count, printable
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     help="Take the machines of a plan of `evalfleet plan`.  [default: the newest plan of the same tasks]",
 )
 @click.option("--name", help="Name of the run.  [default: the file's name]")
+@project_option
+@tag_option("Tag of the run, such as model=small")
 @budget_option
 @override_options
 @threshold_options
@@ -63,7 +65,7 @@ def command(
     verbose: bool,
     as_json: bool,
     home: str | None,
-    **wanted: Any,  # workers, distribution, name and budget, as `RunOptions` has them
+    **wanted: Any,  # workers, distribution, name, budget, project and tags, as `RunOptions` has them
 ) -> int:
     """Submit the tasks of a file or a benchmark, and drive them to the end.
 

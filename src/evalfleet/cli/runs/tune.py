@@ -8,7 +8,7 @@ import click
 
 from evalfleet.answers.studies import SubmittedStudy
 from evalfleet.cli.shared.document import print_document
-from evalfleet.cli.shared.options import budget_option, home_option, json_option
+from evalfleet.cli.shared.options import budget_option, home_option, json_option, project_option, tag_option
 from evalfleet.cli.shared.output import lasting
 
 
@@ -20,6 +20,8 @@ from evalfleet.cli.shared.output import lasting
 @click.option("--resume", "go_on", is_flag=True, help="Continue the newest study of that name, as it was submitted.")
 @click.option("--pool", metavar="NAME", help="Use the hosts of this pool.  [default: this machine]")
 @click.option("--name", help="Name of the study.  [default: the file's]")
+@project_option
+@tag_option("Tag of the study, such as model=small")
 @budget_option
 @click.option("--detach", is_flag=True, help="Submit only; `evalfleet resume` drives it.")
 @click.option("-v", "--verbose", is_flag=True, help="Also print claims and progress (plain output only).")
@@ -34,6 +36,8 @@ def command(
     go_on: bool,
     pool: str | None,
     name: str | None,
+    project: str | None,
+    tags: dict[str, str],
     budget_usd: float | None,
     detach: bool,
     verbose: bool,
@@ -58,7 +62,12 @@ def command(
     settings = config.load(home)
     study, folder = studies.study_in_file(file, parallel=parallel, trials=trials)
     options = studies.StudyOptions(
-        name=name, pool=pool, budget_usd=budget_usd, gpus=studies.gpu_indices(gpus, "--gpus")
+        name=name,
+        pool=pool,
+        budget_usd=budget_usd,
+        gpus=studies.gpu_indices(gpus, "--gpus"),
+        project=project,
+        tags=tags,
     )
     with closing(open_store(settings.home)) as store:
         if go_on:

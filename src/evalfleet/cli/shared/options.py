@@ -91,6 +91,25 @@ budget_option = click.option(
 )
 """Gives the command `budget_usd: float | None`."""
 
+project_option = click.option("--project", metavar="NAME", help="Project of the run.  [default: the settings' project]")
+"""Gives the command `project: str | None`."""
+
+
+def _tags(_ctx: click.Context, _param: click.Parameter, words: tuple[str, ...]) -> dict[str, str]:
+    if not words:
+        return {}
+    from evalfleet.operations.ownership import tags_of
+
+    return tags_of(words)
+
+
+def tag_option(help: str) -> Callable[[F], F]:
+    """An option that may be repeated, and gives the command `tags: dict[str, str]`."""
+    return click.option(
+        "--tag", "tags", multiple=True, callback=_tags, metavar="KEY=VALUE", help=f"{help}; repeatable."
+    )
+
+
 run_argument = click.argument("run", required=False, default="latest", metavar="[RUN]")
 """Gives the command `run: str`: an id, a unique prefix of one, or `latest`, which is the default."""
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from evalfleet.config import login_name
 from evalfleet.errors import CopiedHome
 from evalfleet.store.database.base import Database
 from evalfleet.store.database.file_lock import holder
@@ -167,7 +168,7 @@ def _insert(database: Database, facts: Facts, *, legacy: str | None, former: tup
     rows = database.rows(
         "insert_home",
         id=new,
-        label=f"{_who()}@{socket.gethostname()}-{new[:12]}",
+        label=f"{login_name()}@{socket.gethostname()}-{new[:12]}",
         legacy=legacy,
         former=msgspec.json.encode(former).decode(),
         **msgspec.to_builtins(facts),
@@ -183,16 +184,7 @@ def _legacy(home: Path) -> str:
     mark = hashlib.sha256(f"{socket.gethostname()}:{home.absolute()}".encode("utf-8", "surrogateescape")).hexdigest()[
         :8
     ]
-    return f"{_who()}@{socket.gethostname()}-{mark}"
-
-
-def _who() -> str:
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "nobody"
+    return f"{login_name()}@{socket.gethostname()}-{mark}"
 
 
 def _line(path: Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evalfleet.errors import AmbiguousId, NotFound
@@ -49,7 +49,15 @@ class RunQueries:
         return [rows.run(row) for row in self._db.rows("select_runs", limit=limit)]
 
     def page(
-        self, *, before: int | None = None, limit: int = 100, states: Sequence[str] = (), search: str | None = None
+        self,
+        *,
+        before: int | None = None,
+        limit: int = 100,
+        states: Sequence[str] = (),
+        search: str | None = None,
+        owner: str | None = None,
+        project: str | None = None,
+        tags: Mapping[str, str] | None = None,
     ) -> list[dict[str, Any]]:
         """Runs, newest first: `run`, and `place`, before which the next page begins."""
         found = self._db.rows(
@@ -58,6 +66,9 @@ class RunQueries:
             limit=limit,
             states=any_of(states),
             search=containing(search),
+            owner=owner,
+            project=project,
+            tags=rows.to_json(list(tags.items())) if tags else None,
         )
         return [{"place": row["rowid"], "run": rows.run(row)} for row in found]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from evalfleet.errors import Owned
-from evalfleet.model import JsonObject, Policy, Run, TaskSpec
+from evalfleet.model import JsonObject, Ownership, Policy, Run, TaskSpec
 from evalfleet.store import rows
 from evalfleet.store.database.base import Database
 from evalfleet.store.events import Events
@@ -36,11 +36,13 @@ class Runs(RunQueries):
         folder: str,
         base_env: dict[str, str],
         open: bool = False,
+        ownership: Ownership | None = None,
     ) -> Run:
         """Store a run with all its tasks. Event `run.submitted`. `tasks` is read to its end before anything is written.
         Raises InputError for a key that is used twice."""
         from tempfile import SpooledTemporaryFile  # heavy, and only needed here
 
+        whose = ownership or Ownership()
         # The tasks may come from a slow pipe: they are read before the transaction, which other writers wait for.
         with SpooledTemporaryFile(max_size=_IN_MEMORY) as spool:
             for spec in tasks:
@@ -57,16 +59,19 @@ class Runs(RunQueries):
                     folder=folder,
                     base_env=rows.to_json(base_env),
                     now=self._db.now(),
+                    owner=whose.owner,
+                    project=whose.project,
+                    tags=rows.to_json(whose.tags),
                 )
                 count = self._tasks.insert(run_id, spool, after=0)
                 self._order.rank(run_id, name, policy)
                 self._events.write(run_id, "run.submitted", {"name": name, "tasks": count})
                 return self.get(run_id)
 
-    def take(self, run_id: str, owner: str) -> Run:
-        """Become the owner, and raise the epoch. Event `run.taken`. Raises Owned while another owner lives, NotFound."""
+    def take(self, run_id: str, driver: str) -> Run:
+        """Become the driver, and raise the epoch. Event `run.taken`. Raises Owned while another driver lives, NotFound."""
         self.get(run_id)
-        other = self._db.lock(run_id, owner)
+        other = self._db.lock(run_id, driver)
         if other is not None:
             raise Owned(
                 f"run {run_id} is driven by {other}; "
@@ -74,9 +79,9 @@ class Runs(RunQueries):
             )
         try:
             with self._db.transaction():
-                run = rows.run(self._db.rows("take_run", id=run_id, owner=owner)[0])
+                run = rows.run(self._db.rows("take_run", id=run_id, driver=driver)[0])
                 self._gpus.drop_tickets(run_id)
-                self._events.write(run_id, "run.taken", {"owner": owner, "epoch": run.epoch})
+                self._events.write(run_id, "run.taken", {"owner": driver, "epoch": run.epoch})
         except BaseException:
             self._db.unlock(run_id)
             raise
@@ -88,7 +93,7 @@ class Runs(RunQueries):
             if not self._db.rows("leave_run", id=run.id, epoch=run.epoch):
                 return
             self._gpus.drop_tickets(run.id)
-            self._events.write(run.id, "run.left", {"owner": run.owner})
+            self._events.write(run.id, "run.left", {"owner": run.driver})
         self._db.unlock(run.id)
 
     def begin(self, run: Run) -> Run | None:

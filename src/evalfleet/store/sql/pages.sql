@@ -23,6 +23,12 @@ select rowid, * from run
  where rowid < :before
    and (:states is null or state in (select value from json_each(:states)))
    and (:search is null or name like :search escape '\' or id like :search escape '\')
+   and (:owner is null or owner = :owner)
+   and (:project is null or project = :project)
+   and (:tags is null or not exists (
+           select 1 from json_each(:tags) as wanted
+            where coalesce(json_extract(run.tags, '$.' || json_extract(wanted.value, '$[0]')), '')
+                  <> json_extract(wanted.value, '$[1]')))
  order by rowid desc limit :limit;
 
 -- name: select_tasks_page
@@ -52,8 +58,8 @@ select t.key, a.task_number, a.number, a.worker, a.kind, a.blame, a.evidence, a.
  order by a.ended_at desc, a.task_number desc, a.number desc limit :limit;
 
 -- name: insert_token
-insert into access_token (id, name, role, digest, created_at, expires_at)
-values (:id, :name, :role, :digest, :now, :expires_at)
+insert into access_token (id, name, role, user_name, digest, created_at, expires_at)
+values (:id, :name, :role, :user_name, :digest, :now, :expires_at)
 returning *;
 
 -- name: select_tokens
@@ -62,7 +68,7 @@ select * from access_token order by created_at, id;
 -- name: renew_token
 insert into access_token (id, name, role, digest, created_at, expires_at)
 values (:id, :name, :role, :digest, :now, :expires_at)
-on conflict (id) do update set digest = excluded.digest, expires_at = excluded.expires_at
+on conflict (id) do update set role = excluded.role, digest = excluded.digest, expires_at = excluded.expires_at
 returning *;
 
 -- name: delete_token

@@ -1,6 +1,6 @@
 -- name: insert_run
-insert into run (id, name, state, open, policy, folder, base_env, created_at)
-values (:id, :name, 'queued', :open, :policy, :folder, :base_env, :now);
+insert into run (id, name, state, open, policy, folder, base_env, created_at, owner, project, tags)
+values (:id, :name, 'queued', :open, :policy, :folder, :base_env, :now, :owner, :project, :tags);
 
 -- name: select_run
 select * from run where id = :id;
@@ -16,11 +16,11 @@ select * from run order by created_at desc, rowid desc limit 1;
 select * from run order by created_at desc, rowid desc limit :limit;
 
 -- name: take_run
--- A new owner raises the epoch; statements of the old one match nothing from here on.
-update run set owner = :owner, epoch = epoch + 1 where id = :id returning *;
+-- A new driver raises the epoch; statements of the old one match nothing from here on.
+update run set driver = :driver, epoch = epoch + 1 where id = :id returning *;
 
 -- name: leave_run
-update run set owner = null where id = :id and epoch = :epoch returning *;
+update run set driver = null where id = :id and epoch = :epoch returning *;
 
 -- name: begin_run
 update run

@@ -38,6 +38,8 @@ class NewRun(BenchmarkOptions, frozen=True, forbid_unknown_fields=True, kw_only=
     distribution: Literal["queue", "round-robin"] | None = None
     budget_usd: float | None = None
     pool: str | None = None
+    project: str | None = None
+    tags: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     folder: str | None = None
 
 
@@ -80,11 +82,13 @@ class Acting:
         params.finite("budget_usd", wanted.budget_usd)
         params.workers(wanted.workers)
         params.title(wanted.name)
-        by = str(bearer_of(request))
+        bearer = bearer_of(request)
         options = RunOptions(**{name: getattr(wanted, name) for name in RunOptions.__struct_fields__})
 
         def make(store: Store) -> submit.Submitted:
-            return submit.submit(self._site.settings, store, self._submission(wanted), options, by=by)[1]
+            return submit.submit(
+                self._site.settings, store, self._submission(wanted), options, by=str(bearer), owner=bearer.user
+            )[1]
 
         answer = await self._site.write(make)
         if self._site.run_supervisor is not None:

@@ -16,8 +16,9 @@ from evalfleet.answers.pools import BackendList, PoolList
 from evalfleet.answers.runs import EventPage, EventRow
 from evalfleet.answers.server import BenchmarkList, Me, RequestAnswer
 from evalfleet.daemon.alerts import state as alerts
-from evalfleet.model import RunState, TaskState
+from evalfleet.model import RunFilter, RunState, TaskState
 from evalfleet.operations.benchmarks import listed
+from evalfleet.operations.ownership import tags_of
 from evalfleet.operations.pools import backends, status
 from evalfleet.report.pools import pool_count
 from evalfleet.report.terminal.events import event_row
@@ -54,9 +55,16 @@ class Reading(Handlers):
         return await self._told(None, ask)
 
     async def runs(self, request: web.Request) -> web.Response:
-        page, search = params.page(request), params.text(request, "search")
-        states = params.words(request, "state", _RUN_STATES)
-        return await self._told(("runs", page, states, search), lambda store: queries.runs(store, page, states, search))
+        page = params.page(request)
+        wanted = RunFilter(
+            states=params.words(request, "state", _RUN_STATES),
+            search=params.text(request, "search"),
+            owner=params.text(request, "owner"),
+            project=params.text(request, "project"),
+            tags=tags_of(params.texts(request, "tag")),
+        )
+        key = ("runs", page, str(wanted))
+        return await self._told(key, lambda store: queries.runs(store, page, wanted))
 
     async def run(self, request: web.Request) -> web.Response:
         text = _run(request)

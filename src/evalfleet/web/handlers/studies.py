@@ -36,6 +36,8 @@ class NewStudy(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     gpus: str | list[int] | None = None  # only those with these indices: "0,1"
     name: str | None = None
     budget_usd: float | None = None
+    project: str | None = None
+    tags: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     folder: str | None = None
 
 
@@ -73,14 +75,23 @@ class Studies:
         params.workers(wanted.trials, "trials", _MOST_TRIALS)
         params.title(wanted.name)
         gpus = studies.gpu_indices(wanted.gpus or None)
-        options = StudyOptions(name=wanted.name, pool=wanted.pool, budget_usd=wanted.budget_usd, gpus=gpus)
-        by = str(bearer_of(request))
+        options = StudyOptions(
+            name=wanted.name,
+            pool=wanted.pool,
+            budget_usd=wanted.budget_usd,
+            gpus=gpus,
+            project=wanted.project,
+            tags=wanted.tags,
+        )
+        bearer = bearer_of(request)
 
         def make(store: Store) -> Run:
             folder = params.folder(wanted.folder)
             study = _study(wanted)
             studies.require_files(study, Path(folder), "study")
-            return studies.submit(self._site.settings, store, study, options, folder=folder, by=by)
+            return studies.submit(
+                self._site.settings, store, study, options, folder=folder, by=str(bearer), owner=bearer.user
+            )
 
         run = await self._site.write(make)
         if self._site.run_supervisor is not None:

@@ -13,12 +13,13 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from msgspec import Struct
 
+from evalfleet import config
 from evalfleet.daemon.readers import Readers
 from evalfleet.errors import EvalfleetError
 from evalfleet.model import AccessToken, Role
 from evalfleet.store.reader import StoreReader
 from evalfleet.web.security.sessions import Sessions
-from evalfleet.web.security.tokens import NOBODY, Bearer, Limiter, digest_of
+from evalfleet.web.security.tokens import NOBODY, START_NAME, Bearer, Limiter, digest_of
 
 HEADER = "X-Evalfleet"
 _FRESH_S = 1.0  # so long a revoked token may still be taken
@@ -130,7 +131,8 @@ class Gate:
     def _as_bearer(self, token: AccessToken | None) -> Bearer | None:
         if token is None or not self._is_valid(token):
             return None
-        return Bearer(id=token.id, name=token.name, role=token.role)
+        own = config.login_name() if token.name == START_NAME else token.name
+        return Bearer(id=token.id, name=token.name, role=token.role, user=token.user_name or own)
 
     async def _bearer(self, request: web.Request) -> tuple[Bearer, bool]:
         sent = request.headers.get("Authorization", "")

@@ -32,12 +32,13 @@ class Bearer(Struct, frozen=True, kw_only=True):
     id: str
     name: str
     role: Role
+    user: str  # whose runs theirs are
 
     def __str__(self) -> str:
         return f"token {self.name} ({self.id})"
 
 
-NOBODY = Bearer(id="", name="without a token", role=Role.READER)
+NOBODY = Bearer(id="", name="without a token", role=Role.READER, user="")
 
 
 def digest_of(text: str) -> str:
