@@ -9,7 +9,7 @@ JOBS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 export UV_PYTHON_DOWNLOADS := never
 
-.PHONY: help setup page demo test check check-types check-rest programs unit long bench chaos desk fmt docs lock clean real-azure
+.PHONY: help setup page wheel demo test check check-types check-rest programs unit long bench chaos desk fmt docs lock clean real-azure
 
 help: ## show the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
@@ -19,6 +19,9 @@ setup: ## make .venv, or bring it up to date
 
 page: setup ## build the dashboard into the package
 	@scripts/page
+
+wheel: setup ## build a wheel and a source distribution into dist/, with the page inside
+	@scripts/wheel
 
 demo: setup ## run a real benchmark with two agents on 4 local workers and show the result
 	@scripts/demo

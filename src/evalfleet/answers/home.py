@@ -86,6 +86,14 @@ class Versions(Answer, frozen=True, kw_only=True):
     checkout: str | None  # the commit, where it runs from a source tree
 
 
+class DemoAnswer(Answer, frozen=True, kw_only=True):
+    """As `evalfleet demo --json` prints it."""
+
+    benchmark: str | None  # None: shell tasks, because something is missing here
+    runs: list[str]
+    reports: list[str]
+
+
 class Level(StrEnum):
     OK = "ok"
     WARNING = "warning"  # it works, and may stop to

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 from click.formatting import HelpFormatter
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 class _Commands(Mapping[str, click.Command]):
@@ -68,6 +71,14 @@ class LazyGroup(click.Group):
             full = f"{group} {name}".strip()
             ctx.fail(f"There is no command {full!r}. {advice}")
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Offer commands from the table: the Tab key waits for no import."""
+        from click.shell_completion import CompletionItem
+
+        told = {name: text for section in self._sections.values() for name, text in section.items()}
+        found = [CompletionItem(name, help=text) for name, text in told.items() if name.startswith(incomplete)]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: HelpFormatter) -> None:
         widest = max(map(len, self.commands))

@@ -65,6 +65,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "prepare": "Make this machine ready for a benchmark.",
         "waa": "Golden images of Windows Agent Arena.",
         "store": "Move what a home remembers to another database.",
+        "demo": "Run a benchmark here with two agents, and show the results.",
         "doctor": "Check this machine and clean up leftovers.",
         "version": "Show versions.",
     },
@@ -75,7 +76,7 @@ _FOLDERS = {
     "runs": "run resume retry tune judge import",
     "results": "status watch report compare export tasks logs artifacts events",
     "machines": "gpus plan estimate reap emulator prepare",
-    "home": "serve alerts token store agents benchmarks doctor version",
+    "home": "serve alerts token store agents benchmarks demo doctor version",
 }
 _SHARED = {
     "runs.steer": "pause amend cancel hold release quarantine unquarantine",

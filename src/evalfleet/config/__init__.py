@@ -208,6 +208,11 @@ def environment() -> Mapping[str, str]:
     return os.environ
 
 
+def environment_with(programs: Path) -> dict[str, str]:
+    """Return the environment of a child process that finds the programs of this folder first."""
+    return {**os.environ, "PATH": os.pathsep.join(filter(None, (str(programs), os.environ.get("PATH"))))}
+
+
 def for_workers(settings: Settings, tables: Mapping[str, Any]) -> dict[str, Any]:
     """Return, as plain JSON, the settings that a benchmark needs on the hosts of a pool. Holds no secret."""
     return {"chromium": settings.browser.chromium, **tables}

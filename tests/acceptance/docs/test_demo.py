@@ -104,7 +104,7 @@ def test_shell_tasks_where_there_is_no_chromium(fleet: Fleet, poor_path: str):
 
 
 def test_demo_says_what_its_tasks_do():
-    text = DEMO.read_text("utf-8")
+    text = (ROOT / "src/evalfleet/cli/home/demo.py").read_text("utf-8")
     tasks = (ROOT / "examples" / "demo.jsonl").read_text("utf-8").splitlines()[1:]
     assert len(tasks) == 24
     assert "24" in text

@@ -107,7 +107,7 @@ def test_table_has_the_commands_of_the_contract():
     wanted = "run resume cancel hold release retry status watch logs report compare export import events judge "
     wanted += "pool agents benchmarks prepare doctor version"
     wanted += " plan sizes prices quota emulator serve alerts token reap tune study gpus"
-    wanted += " pause amend quarantine unquarantine tasks artifacts waa store"
+    wanted += " pause amend quarantine unquarantine tasks artifacts waa store demo"
     assert sorted(entry.NAMES) == sorted(wanted.split())
 
 

@@ -9,11 +9,11 @@ import click
 from evalfleet.answers.machines import BakedImage
 from evalfleet.cli.pools.shared.options import worker_option
 from evalfleet.cli.shared.document import print_document
-from evalfleet.cli.shared.options import home_option, json_option
+from evalfleet.cli.shared.options import home_option, json_option, pool_argument
 
 
 @click.command("bake")
-@click.argument("name", required=False)
+@pool_argument
 @worker_option
 @click.option("--image", default="golden", show_default=True, metavar="NAME", help="Name of the image.")
 @json_option

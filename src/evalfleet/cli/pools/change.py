@@ -7,11 +7,18 @@ from contextlib import closing
 import click
 
 from evalfleet.cli.pools.shared.options import worker_option
-from evalfleet.cli.shared.options import budget_option, duration_option, force_option, home_option, json_option
+from evalfleet.cli.shared.options import (
+    budget_option,
+    duration_option,
+    force_option,
+    home_option,
+    json_option,
+    pool_argument,
+)
 
 
 @click.command("scale")
-@click.argument("name", required=False)
+@pool_argument
 @click.argument("workers", required=False, type=click.IntRange(0, 1000))
 @click.option("--min", type=click.IntRange(0, 1000), help="Scale with the queue: minimum number of machines.")
 @click.option("--max", type=click.IntRange(1, 1000), help="Scale with the queue: maximum number of machines.")
@@ -40,7 +47,7 @@ def scale(
 
 
 @click.command("stop")
-@click.argument("name", required=False)
+@pool_argument
 @worker_option
 @force_option
 @json_option
@@ -60,7 +67,7 @@ def stop(name: str | None, worker: str | None, force: bool, as_json: bool, home:
 
 
 @click.command("start")
-@click.argument("name", required=False)
+@pool_argument
 @worker_option
 @json_option
 @home_option
@@ -76,7 +83,7 @@ def start(name: str | None, worker: str | None, as_json: bool, home: str | None)
 
 
 @click.command("settle")
-@click.argument("name", required=False)
+@pool_argument
 @click.option("--again", is_flag=True, help="Run the readiness checks of quarantined machines again.")
 @json_option
 @home_option

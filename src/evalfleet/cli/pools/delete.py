@@ -10,7 +10,7 @@ import click
 
 from evalfleet.cli.pools.shared.options import worker_option
 from evalfleet.cli.shared.document import print_document
-from evalfleet.cli.shared.options import force_option, home_option, json_option
+from evalfleet.cli.shared.options import force_option, home_option, json_option, pool_argument
 
 if TYPE_CHECKING:
     from evalfleet.config import Settings
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command("delete")
-@click.argument("name", required=False)
+@pool_argument
 @worker_option
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @force_option

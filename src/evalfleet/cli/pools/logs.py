@@ -8,7 +8,7 @@ import click
 
 from evalfleet.cli.pools.shared.hosts import found, require_library, worker_option
 from evalfleet.cli.pools.shared.pools import home_of, opened
-from evalfleet.cli.shared.options import home_option, json_option
+from evalfleet.cli.shared.options import home_option, json_option, pool_argument
 
 if TYPE_CHECKING:
     from evalfleet.store.reader import StoreReader
@@ -17,7 +17,7 @@ LOST = 3
 
 
 @click.command("logs")
-@click.argument("name", required=False)
+@pool_argument
 @click.argument("host", required=False)
 @worker_option
 @click.option("-f", "--follow", is_flag=True, help="Follow new lines until Ctrl-C.")

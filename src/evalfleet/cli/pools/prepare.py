@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from evalfleet.cli.shared.options import home_option, json_option, wheels_option
+from evalfleet.cli.shared.options import home_option, json_option, pool_argument, wheels_option
 
 
 @click.command("prepare")
-@click.argument("name", required=False)
+@pool_argument
 @click.option("--benchmark", metavar="NAME", help="Benchmark to prepare for.  [default: the pool's]")
 @wheels_option
 @json_option

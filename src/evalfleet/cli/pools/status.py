@@ -6,7 +6,7 @@ import click
 
 from evalfleet.cli.pools.shared.pools import chosen, opened
 from evalfleet.cli.shared.document import print_answer, print_document
-from evalfleet.cli.shared.options import home_option, json_option
+from evalfleet.cli.shared.options import home_option, json_option, pool_argument
 
 
 @click.command("list")
@@ -33,7 +33,7 @@ def list_pools(as_json: bool, home: str | None) -> None:
 
 
 @click.command("status")
-@click.argument("name", required=False)
+@pool_argument
 @click.option("--probe", is_flag=True, help="Ask every host and guest now.")
 @json_option
 @home_option

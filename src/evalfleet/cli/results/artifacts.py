@@ -8,12 +8,12 @@ import click
 
 from evalfleet.answers.attempts import ArtifactList
 from evalfleet.cli.shared.document import print_document
-from evalfleet.cli.shared.options import home_option, json_option, run_required
+from evalfleet.cli.shared.options import home_option, json_option, key_argument, run_required
 
 
 @click.command("artifacts")
 @run_required
-@click.argument("key", metavar="KEY")
+@key_argument
 @click.argument("path", required=False, metavar="[PATH]")
 @click.option(
     "--attempt", "number", type=click.IntRange(min=1), metavar="N", help="Number of the attempt.  [default: the latest]"

@@ -12,7 +12,7 @@ import click
 from evalfleet import config
 from evalfleet.answers.attempts import AttemptLog
 from evalfleet.cli.shared.document import print_document
-from evalfleet.cli.shared.options import home_option, json_option, run_required
+from evalfleet.cli.shared.options import home_option, json_option, key_argument, run_required
 from evalfleet.errors import NotFound
 from evalfleet.layout import Home
 from evalfleet.model import Attempt, Run
@@ -27,7 +27,7 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 @click.command("logs")
 @run_required
-@click.argument("key", metavar="KEY")
+@key_argument
 @click.option(
     "--attempt", "number", type=click.IntRange(min=1), metavar="N", help="Number of the attempt.  [default: the latest]"
 )

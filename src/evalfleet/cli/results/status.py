@@ -6,6 +6,7 @@ import click
 
 from evalfleet import config
 from evalfleet.answers.runs import RunList, RunRow, RunStatus, Worker
+from evalfleet.cli.shared.completion import complete_run
 from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option, tag_option
 from evalfleet.config import Settings
@@ -23,7 +24,7 @@ _WIDEST = 200  # of the list of workers, which fills what it gets
 
 
 @click.command("status")
-@click.argument("run", required=False, metavar="[RUN]")
+@click.argument("run", required=False, metavar="[RUN]", shell_complete=complete_run)
 @click.option(
     "-n", "limit", type=click.IntRange(min=1), default=_SHOWN, show_default=True, help="Maximum number of runs to list."
 )

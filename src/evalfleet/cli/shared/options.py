@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from evalfleet.cli.shared.completion import complete_key, complete_pool, complete_run
+
 if TYPE_CHECKING:
     from msgspec import Struct
 
@@ -110,14 +112,20 @@ def tag_option(help: str) -> Callable[[F], F]:
     )
 
 
-run_argument = click.argument("run", required=False, default="latest", metavar="[RUN]")
+run_argument = click.argument("run", required=False, default="latest", metavar="[RUN]", shell_complete=complete_run)
 """Gives the command `run: str`: an id, a unique prefix of one, or `latest`, which is the default."""
 
-run_required = click.argument("run", metavar="RUN")
+run_required = click.argument("run", metavar="RUN", shell_complete=complete_run)
 """The same where further arguments follow, so that leaving it out would be ambiguous."""
 
-keys_argument = click.argument("keys", nargs=-1, required=True, metavar="KEY…")
+keys_argument = click.argument("keys", nargs=-1, required=True, metavar="KEY…", shell_complete=complete_key)
 """Gives the command `keys: tuple[str, ...]`, those of tasks."""
+
+key_argument = click.argument("key", metavar="KEY", shell_complete=complete_key)
+"""Gives the command `key: str`, that of a task."""
+
+pool_argument = click.argument("name", required=False, shell_complete=complete_pool)
+"""Gives the command `name: str | None`, that of a pool; it may be left out where there is one pool."""
 
 wheels_option = click.option(
     "--wheels",
