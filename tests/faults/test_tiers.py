@@ -30,23 +30,65 @@ QUICK = {
 }
 
 
-def test_a_tier_that_is_silent_for_a_while_costs_at_most_what_was_on_it(tmp_path: Path):
+class Vms:
+    """Two tiers of VMs. Nothing reaches those of the first any more; what runs on them goes on."""
+
+    def __init__(self, here: Rented) -> None:
+        self.here = here
+
+    def create(self) -> None:
+        for name, region in (("one", "eastus"), ("two", "westus2")):
+            made(self.here, name, "azure-vm", "--regions", region)
+
+    def silence(self, machines: Sequence[str], *, silent: bool) -> None:
+        for name in machines:
+            self.here.control("POST", f"vms/{name}/link", {"blocked": silent})
+
+
+class Jobs:
+    """Jobs of Azure ML that say that they run and tell nothing, as those that start meanwhile do; then Azure Batch."""
+
+    def __init__(self, here: Rented) -> None:
+        self.here = here
+        boxes = str(here.fleet.folder / "boxes")
+        here.fleet.env |= {
+            "EVALFLEET_AZURE_WORKSPACE": "evalfleet",
+            "EVALFLEET_AZURE_BATCH_ACCOUNT": "evalfleet",
+            "EVALFLEET_AZURE_STORAGE": boxes,
+        }
+
+    def create(self) -> None:
+        deadlines = ("--deadline", "pilot=15s", "--deadline", "silence=10s")
+        made(self.here, "one", "azure-ml", "--regions", "eastus", "--size", "Standard_D4ds_v5", *deadlines)
+        made(self.here, "two", "azure-batch", "--size", "Standard_D2s_v3")
+
+    def silence(self, machines: Sequence[str], *, silent: bool) -> None:
+        self.here.control("POST", "ml/silence", {"silent": silent})
+
+
+def made(here: Rented, name: str, backend: str, *options: str) -> None:
+    limits = ("--min", "0", "--max", str(WORKERS), "--idle", "20s")
+    here.fleet.json("pool", "create", name, "--backend", backend, "--name-prefix", name, *limits, *options)
+
+
+@pytest.mark.parametrize("kind", [Vms, Jobs], ids=["vms", "jobs"])
+def test_a_tier_that_is_silent_for_a_while_costs_at_most_what_was_on_it(tmp_path: Path, kind: type[Vms] | type[Jobs]):
     with rented(tmp_path, 60.0) as here, closing(Receiver()) as receiver:
         here.fleet.env |= QUICK
         configured(here.fleet, receiver)
-        for name, region in (("one", "eastus"), ("two", "westus2")):
-            create = ("pool", "create", name, "--backend", "azure-vm", "--regions", region, "--name-prefix", name)
-            here.fleet.json(*create, "--min", "0", "--max", str(WORKERS), "--idle", "20s")
+        pools = kind(here)
+        pools.create()
         tiers = ("--tier", "one", "--tier", "two", "--cool-down", "15s", "--start-timeout", "60s", "--budget", "50")
         here.fleet.json("pool", "create", "both", *tiers)
         tasks = here.work(TASKS, TASK_S, timeout="5m")
         run = here.fleet.start("run", tasks, "--pool", "both", "--workers", str(WORKERS))
         _wait(here, run, 40)
-        down = sorted(here.states("one"))
-        began = _block(here, down, blocked=True)
+        down, began = sorted(here.states("one")), time.time()
+        pools.silence(down, silent=True)
         _wait_for_move(here, run, "tier.opened")
         _wait(here, run, 60)
-        silent = (began, _block(here, down, blocked=False))
+        silent = (began, time.time())
+        pools.silence(down, silent=False)
         _wait_for_move(here, run, "tier.closed")
         out = run.communicate(timeout=PATIENCE_S)[0]
         assert run.returncode == 0, out
@@ -101,14 +143,6 @@ def _wait_for_move(here: Rented, run: subprocess.Popen[str], event: str) -> None
         return bool(_moves(here, event))
 
     wait_for(was_told, event, PATIENCE_S)
-
-
-def _block(here: Rented, machines: Sequence[str], *, blocked: bool) -> float:
-    """Returns when all of them are silent, or the first of them answers again."""
-    began = time.time()
-    for name in machines:
-        here.control("POST", f"vms/{name}/link", {"blocked": blocked})
-    return time.time() if blocked else began
 
 
 def _moves(here: Rented, event: str) -> list[dict[str, Any]]:

@@ -100,6 +100,8 @@ def create(
 
     Raises InputError, NotFound; WrongState where there is another pool of that name.
     """
+    if replace:
+        options = _said_before(store, name, options)
     kind, kept = preview(settings, name, options, backend=backend, texts=texts)
     with store.batch():
         if not kind.creates_machines:
@@ -122,6 +124,19 @@ def create(
             store.pools.explain(name, None)
         _note(store, name, by, "create", {"workers": kept["workers"]})
         return pool
+
+
+def _said_before(
+    store: Store, name: str, options: PoolOptions | Mapping[str, object]
+) -> PoolOptions | Mapping[str, object]:
+    """The options with those of a pool of tiers that is there, so that new tiers do not cost it its budget."""
+    pool = next((one for one in store.pools.all() if one.name == name), None)
+    if pool is None or not isinstance(registry.kind_of(pool), HasMembers):
+        return options
+    told = options if isinstance(options, Mapping) else msgspec.structs.asdict(options)
+    if any(value for word, value in told.items() if word not in pool.settings):
+        return options  # it becomes a pool of another kind
+    return pool.settings | {word: value for word, value in told.items() if value is not None}
 
 
 def preview(

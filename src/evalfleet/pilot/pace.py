@@ -39,4 +39,4 @@ class Pauses:
 
 
 FOLDER = Pace(0.02, 0.5, 1.0)
-BLOBS = Pace(0.2, 0.6, 5.0)
+BLOBS = Pace(0.2, 0.6, 1.0)  # orders reach an idle node within two seconds, too

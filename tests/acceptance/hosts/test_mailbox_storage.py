@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import anyio
 import anyio.to_thread
 import pytest
 from tests.support.pilots import in_an_hour, pilot, said_hello
@@ -68,6 +70,35 @@ async def test_outages_of_storage_are_survived(storage: Storage, faults: Faults,
             assert beat is not None
             assert box_costs(beat, box.address).requests > 0
             assert "sig=" not in node.log(), "a log never shows the right to enter"
+    finally:
+        await boxes.aclose()
+
+
+async def test_an_order_and_an_event_take_under_two_seconds_also_after_a_quiet_while(
+    storage: Storage, home: Path, tmp_path: Path
+):
+    """By the clock of one machine: from the order to the task's process, and from there to the controller."""
+    boxes = BlobBoxes(storage.url, BlobLogin(key=EMULATOR_KEY), "pool")
+    marks = tmp_path / "marks"
+    try:
+        box = await boxes.open("w1", 1, in_an_hour())
+        with pilot(Home(home), box, tmp_path / "node"):
+            spec = MailboxHostSpec(name="w1", generation=1, slots=2)
+            backend = await said_hello(MailboxBackend(Home(home), spec, boxes.carrier(box.address)))
+            inbox = Inbox()
+            async with backend.acquire("run1", 1, inbox) as host:
+                watcher = Watcher(inbox)
+                orders, events = [], []
+                for number, quiet_s in enumerate((0.0, 4.0, 6.5)):
+                    await anyio.sleep(quiet_s)  # in which both sides ask more and more rarely
+                    attempt, ordered = f"run1.{number + 1}.1", time.time()
+                    await host.launch([launch(attempt, "/bin/sh", "-c", f"date +%s.%N >> {marks}")])
+                    await watcher.until(attempt)
+                    told, ran = time.time(), float(marks.read_text().split()[-1])
+                    orders.append(ran - ordered)
+                    events.append(told - ran)
+        assert max(orders) < 2.0, orders
+        assert max(events) < 2.0, events
     finally:
         await boxes.aclose()
 

@@ -7,17 +7,21 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.support.engine_play import QUICK, end_all, host, opened, played
 from tests.support.fake_backend import FakeBackend
 from tests.support.tier_play import MAIN, TierPlay, make_tiers, toys
 
 from evalfleet import config
+from evalfleet.core.hosts.health import Patience
 from evalfleet.errors import InputError, WrongState
 from evalfleet.model import Outcome
 from evalfleet.operations import pools
 from evalfleet.store.open import open_store
 
 pytestmark = pytest.mark.anyio
+# Those that answer are not given up, however slow this machine is.
+SLOW = replace(QUICK, lease_s=2.0, patience=Patience(quiet_s=0.5, give_up_s=2.0, reconnects=2))
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +73,7 @@ async def test_what_the_first_tier_has_no_room_for_goes_to_the_next(home: Path):
 
 async def test_a_tier_that_goes_silent_is_left_and_used_again_when_it_answers(home: Path):
     a, b = some("a", 3), some("b", 3)
-    async with played(TierPlay(home, 40, {"a": a, "b": b}, workers=3, attempts=1), QUICK) as play:
+    async with played(TierPlay(home, 40, {"a": a, "b": b}, workers=3, attempts=1), SLOW) as play:
         for one in a:
             await play.launched(one)
         down(a)
@@ -160,6 +164,13 @@ def test_what_cannot_be_a_tier_is_refused_and_a_tier_cannot_be_deleted(home: Pat
         with pytest.raises(InputError, match="one of its tiers: a, b"):
             pools.stop(store, store.pools.get(MAIN))
         pools.create(settings, store, MAIN, {"tiers": "b", "budget_usd": 5.0}, backend="tiers", replace=True)
+        pools.create(settings, store, MAIN, {"tiers": ["b"], "cool_down": 9.0}, replace=True)
+        kept = store.pools.get(MAIN).settings
+        assert (kept["budget_usd"], kept["cool_down"]) == (5.0, 9.0), "what is not said anew stays"
+        with pytest.raises(InputError, match="cannot be a tier of itself"):
+            pools.create(settings, store, "me", {"tiers": ["me"]})
+        with pytest.raises(InputError, match=r"no pool 'no'; other pools: a, b, main$"):
+            pools.create(settings, store, "me", {"tiers": ["no"]})
         store.pools.delete("a")
         pools.scale(store, store.pools.get(MAIN), {"budget_usd": 7.0})
         assert store.pools.get(MAIN).settings["budget_usd"] == 7.0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evalfleet.cli.pools.shared.hosts import found, one, require_library, say, until_told
+from evalfleet.cli.pools.shared.hosts import everything, one, require_library, say, until_told
 from evalfleet.cli.pools.shared.pools import home_of
 from evalfleet.cli.shared.options import home_option, json_option
 
@@ -58,18 +58,6 @@ def _benchmark_port(home: str | None) -> int:
     if screen is None:
         raise click.UsageError("no benchmark says where hosts show their screen; name it with --port.")
     return screen.port
-
-
-def everything(home: str | None) -> list[ReachableHost | UnavailableHost]:
-    """All hosts of all pools. Raises InputError where there are none."""
-    from evalfleet.cli.pools.shared.pools import opened
-    from evalfleet.errors import InputError
-
-    with opened(home) as (_, pools):
-        names = [pool.name for pool in pools]
-    if not names:
-        raise InputError("there are no pools yet.")
-    return [host for name in names for host in found(home, name)]
 
 
 async def _serve(

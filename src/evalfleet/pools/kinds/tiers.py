@@ -67,10 +67,13 @@ class TiersKind:
 
         spent: dict[str, float] = {}
         for name in self.members(pool):
+            if name == pool.name:
+                raise InputError(f"tiers: pool {name!r} cannot be a tier of itself")
             try:
                 member = store.pools.get(name)
-            except NotFound as error:
-                raise InputError(f"tiers: {error}") from None
+            except NotFound:
+                others = ", ".join(one.name for one in store.pools.all() if one.name != pool.name)
+                raise InputError(f"tiers: there is no pool {name!r}; other pools: {others or 'none'}") from None
             if isinstance(kind_of(member), HasMembers):
                 raise InputError(f"tiers: pool {name!r} has tiers itself; name them instead")
             if member.deleting:

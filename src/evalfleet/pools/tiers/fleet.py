@@ -237,7 +237,9 @@ class TieredFleet:
             passed = tiers[:number]
             is_new = wanted[tier.name][0] and not before.get(tier.name, (0, ""))[0]
             if is_new and passed and all(one.breaker.state is BreakerState.CLOSED for one in passed):
-                why = "; ".join(f"{one.name} has no room: {wanted[one.name][1]}" for one in passed)
+                why = "; ".join(
+                    f"{one.name} has no room: {wanted[one.name][1].removeprefix('used: ')}" for one in passed
+                )
                 await thread.call(store.tiers.spill, self._pool.name, self._run.id, tier.name, why)
                 self._notice(f"tier {tier.name} is used as well: {why}")
 

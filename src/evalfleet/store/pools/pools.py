@@ -26,7 +26,7 @@ class Pools(PoolQueries):
                 "insert_pool", name=name, backend=backend, settings=rows.to_json(settings), now=self._db.now()
             )
             if not made:
-                raise WrongState(f"there is a pool {name!r} already; --replace gives it other hosts")
+                raise WrongState(f"there is a pool {name!r} already; --replace gives it other hosts or tiers")
             self._events.write(pool_subject(name), "pool.created", {"backend": backend})
             return rows.pool(made[0])
 

@@ -10,6 +10,7 @@ import click
 from evalfleet.cli.pools.shared.pools import chosen, opened
 
 if TYPE_CHECKING:
+    from evalfleet.errors import InputError
     from evalfleet.hosts.access import ReachableHost, UnavailableHost
     from evalfleet.model import Pool
     from evalfleet.store.reader import StoreReader
@@ -25,13 +26,26 @@ AT_ONCE = 20  # hosts that one command has to do with at the same time
 def found(home: str | None, name: str | None, worker: str | None = None) -> Sequence[Found]:
     """The hosts of a pool, or the one named. A host name means the same machine in all pools of a home.
 
-    Raises InputError where no pool is named and there are several; NotFound where there is no such pool, host or worker.
+    Raises InputError where no pool is named and there are several, or there is no host at all; NotFound where there is no such
+    pool, host or worker.
     """
     with opened(home) as (reader, pools):
         if worker is not None and name is None:
-            return [_meant(worker, [host for pool in pools for host in _hosts_of(reader, pool)])]
-        hosts = _hosts_of(reader, chosen(name, pools))
-        return hosts if worker is None else [_meant(worker, hosts)]
+            return [_meant(worker, [host for pool in pools for host in _hosts_of(reader, pool)], pools)]
+        pool = chosen(name, pools)
+        hosts = _hosts_of(reader, pool)
+        if worker is None and not hosts:
+            raise _no_machines([pool])
+        return hosts if worker is None else [_meant(worker, hosts, [pool])]
+
+
+def everything(home: str | None) -> list[Found]:
+    """All hosts of all pools. Raises InputError where there are none."""
+    with opened(home) as (reader, pools):
+        hosts = [host for pool in pools for host in _hosts_of(reader, pool)]
+    if not hosts:
+        raise _no_machines(pools)
+    return hosts
 
 
 def one(home: str | None, worker: str | None) -> ReachableHost:
@@ -40,7 +54,6 @@ def one(home: str | None, worker: str | None) -> ReachableHost:
     Raises InputError where nothing is named and there is not exactly one host; NotFound where there is no such host or worker;
     HostUnreachable where it cannot be reached at this moment, and why.
     """
-    from evalfleet.errors import InputError
     from evalfleet.hosts.access import present
 
     if worker is not None:
@@ -49,9 +62,9 @@ def one(home: str | None, worker: str | None) -> ReachableHost:
         hosts = [host for pool in pools for host in _hosts_of(reader, pool)]
     if len(hosts) == 1:
         return present(hosts[0])
-    raise InputError(
-        f"which machine? There are: {', '.join(host.name for host in hosts)}." if hosts else "there are no pools yet."
-    )
+    if not hosts:
+        raise _no_machines(pools)
+    raise InputError(f"which machine? There are: {', '.join(host.name for host in hosts)}.")
 
 
 def require_library() -> None:
@@ -86,13 +99,29 @@ def _hosts_of(reader: StoreReader | None, pool: Pool) -> Sequence[Found]:
     return registry.kind_of(pool).reachable(pool, rows)
 
 
-def _meant(worker: str, hosts: Sequence[Found]) -> Found:
-    from evalfleet.errors import InputError, NotFound
+def _no_machines(pools: Sequence[Pool]) -> InputError:
+    """Why there are none."""
+    from evalfleet.errors import InputError
+    from evalfleet.pools.kinds import registry
+    from evalfleet.pools.kinds.base import HasMembers
+
+    if not pools:
+        return InputError("there are no pools yet.")
+    kind = registry.kind_of(pools[0])
+    if len(pools) == 1 and isinstance(kind, HasMembers):
+        tiers = ", ".join(kind.members(pools[0]))
+        return InputError(f"pool {pools[0].name!r} has no machines of its own; name one of its tiers: {tiers}")
+    names = ", ".join(pool.name for pool in pools)
+    return InputError(f"there is no machine now in {names}; `evalfleet pool status` tells why")
+
+
+def _meant(worker: str, hosts: Sequence[Found], pools: Sequence[Pool]) -> Found:
+    from evalfleet.errors import NotFound
     from evalfleet.hosts.access import host_of_worker
     from evalfleet.validation import suggestion
 
     if not hosts:
-        raise InputError("there are no pools yet.")
+        raise _no_machines(pools)
     host = host_of_worker(worker, hosts)
     if host is None:
         raise NotFound(f'there is no machine "{worker}"{suggestion(worker, [host.name for host in hosts])}')
