@@ -144,7 +144,7 @@ class Dispatcher:
             ended
             or admits
             or self._ends.other_hosts.has_news
-            or self._progress.due(self.live)
+            or self._progress.is_due
             or self._gpu_queue.has_news(met)
             or self._speculation.due(self.live)
         ):
@@ -152,7 +152,7 @@ class Dispatcher:
                 self._gpu_queue.see(met)
                 self._take_in(ended, orders)
                 hosts = self._serving(hosts)
-                self._progress.flush(self.live)
+                self._progress.flush()
                 self._propose(hosts)
                 if self._admits(hosts):
                     self._admit(hosts, orders)
@@ -170,7 +170,7 @@ class Dispatcher:
         # A fleet that expects hosts may be trying a pool again, while others do all work.
         is_wanted = orders.want > len(self.live) or (self.hosts.expects and orders.want > 0)
         self._canaries.launch(reached, orders, wanted=is_wanted)
-        if self._canaries.end_trials([live.attempt for live in self.live.values()]):
+        if self._canaries.end_trials(live.attempt for live in self.live.values()):
             self._admission.freed()
             self._admission.look_again()
         if not (collecting or orders.collect) or self._unreachable:
@@ -183,6 +183,8 @@ class Dispatcher:
     def _meet(self, hosts: Sequence[HostInfo], draining: frozenset[str]) -> set[str]:
         self._workers.draining = draining
         for host in hosts:
+            if self._workers.info(host.name) is host:
+                continue  # it says what it said before
             self._workers.met(host)
             self._budget.price(host.name, host.price_usd_per_hour)
         self._ends.other_hosts.reached = tuple(host.name for host in hosts)
@@ -202,7 +204,7 @@ class Dispatcher:
 
     def _serving(self, hosts: Sequence[HostInfo]) -> list[HostInfo]:
         """Those that may get new work."""
-        serving = [host for host in hosts if self._workers.serves(host.name)]
+        serving = self._workers.serving(hosts)
         names = {host.name for host in serving}
         if names != self._served:
             self._admission.freed()
@@ -216,9 +218,7 @@ class Dispatcher:
         free = self.run.policy.workers - len(self.live)
         if free <= 0 or self.mode is not Mode.DRIVE or self._paused is not None:
             return len(self.live)
-        return len(self.live) + (
-            free if self.run.open else min(free, self._store.tasks.counts(self.run.id)[TaskState.QUEUED])
-        )
+        return len(self.live) + (free if self.run.open else self._store.tasks.waiting(self.run.id, free))
 
     # Ends
 
@@ -232,7 +232,7 @@ class Dispatcher:
             self._ends.other_hosts.conclude()
 
     def _finish(self, seen: AttemptEvent, orders: Orders) -> None:
-        live = self.live.pop(seen.attempt_id, None)
+        live = self.live.take(seen.attempt_id)
         if live is None:
             self.returned.ended(seen.attempt_id)
             self._ends.finish_late(seen, self.mode, orders)
@@ -405,8 +405,8 @@ class Dispatcher:
             self.pause(PauseCause.BREAKER, self._breaker.message())
         if (hopeless := self._canaries.message) and not self.hosts.expects:
             self.pause(PauseCause.QUARANTINE, hopeless)
-        waiting = self._store.tasks.counts(self.run.id)[TaskState.QUEUED]
-        if waiting == 0 and self._store.runs.complete(self.run) is not None:
+        waits = self._store.tasks.waiting(self.run.id, 1)
+        if not waits and self._store.runs.complete(self.run) is not None:
             orders.done = True
         elif self._paused is not None:
             orders.done = self._is_paused(self._paused)
@@ -419,7 +419,7 @@ class Dispatcher:
 
     def _wait_s(self, hosts: Sequence[HostInfo]) -> float:
         now = self._store.now()
-        moments = [now + _LONG_S, self._progress.due_at(self.live), self._canaries.next_at, self._shared_slots.look_at]
+        moments = [now + _LONG_S, self._progress.due_at, self._canaries.next_at, self._shared_slots.look_at]
         if hosts and self.mode is Mode.DRIVE and self._paused is None:
             probe = self._breaker.next_probe_at
             if len(self.live) < self.run.policy.workers and self._allowance() > 0:

@@ -32,7 +32,6 @@ class LiveAttempt(Struct):
     step: int | None = None
     reported_usd: float = 0.0
     lines: list[JsonObject] = field(default_factory=list[JsonObject])
-    has_news: bool = False
 
 
 def taken_over(task: Task, attempt: Attempt) -> LiveAttempt:

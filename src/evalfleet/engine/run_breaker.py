@@ -31,7 +31,7 @@ class RunBreaker:
 
         A pool that is `proven` by an earlier verdict of this run needs no slow start.
         """
-        tasks = sum(self._store.tasks.counts(self._run.id).values())
+        tasks = self._store.tasks.total(self._run.id, self._limits.tasks)
         if tasks < self._limits.tasks and not self._run.open:
             self._limits = replace(self._limits, launches=tasks)
             self._breaker = Breaker(limits=self._limits)

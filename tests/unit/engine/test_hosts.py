@@ -242,8 +242,8 @@ async def test_fixed_shards_lie_on_all_hosts(home: Path):
 
 def test_workers_have_names_and_places():
     workers = WorkerTable(4, [("gpu-1", 3), ("gpu-2", 1)])
-    assert workers.workers("gpu-1") == ["gpu-1-1", "gpu-1-2", "gpu-1-3"]
-    assert workers.workers("nobody") == []
+    assert workers.workers("gpu-1") == ("gpu-1-1", "gpu-1-2", "gpu-1-3")
+    assert workers.workers("nobody") == ()
     assert workers.shards == ["gpu-1-1", "gpu-2-1", "gpu-1-2", "gpu-1-3"]
     assert host_of("gpu-1-3") == "gpu-1"
     assert workers.is_remote

@@ -296,7 +296,7 @@ class History:
 
     def blamed_hosts(self) -> Iterator[str]:
         """The hosts that should be quarantined now."""
-        return (host for host in self._hosts if self.blames_host(host))
+        return (host for host, log in self._hosts.items() if log.cleared and self.blames_host(host))
 
     def accusation(self, host: str) -> str:
         """The evidence against a blamed host, for people."""

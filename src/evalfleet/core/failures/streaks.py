@@ -115,6 +115,11 @@ class Streaks:
         """Failures that speak against a host."""
         return list(self._hosts[host].witnesses.values()) if host in self._hosts else []
 
+    @property
+    def witnessed(self) -> set[str]:
+        """The hosts against which some failure speaks."""
+        return {host for host, log in self._hosts.items() if log.witnesses}
+
     def may_be_suspect(self, host: str) -> bool:
         """Whether `is_suspect` can hold, whatever the other hosts are."""
         if host in self._accused or host not in self._hosts:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from evalfleet.core.failures.attribution import History, Where, attribute, cause_line
+from evalfleet.core.failures.attribution import SYSTEMIC_TASKS, History, Where, attribute, cause_line
 from evalfleet.core.failures.end_record import end_from_json
 from evalfleet.core.failures.judge import Builtin, Pattern, judge
 from evalfleet.core.failures.kinds import JUDGE_VERSION, RULES, outcome_of
@@ -179,10 +179,10 @@ class AttemptEnds:
             self.requeued()
 
     def _tasks(self, found: Failure) -> int | None:
-        """The number of the run's tasks, if it matters."""
+        """The number of the run's tasks, as far as it matters."""
         if found.kind is not Kind.LAUNCH_FAILED or self.history.successes or self._run.open:
             return None
-        return sum(self._store.tasks.counts(self._run.id).values())
+        return self._store.tasks.total(self._run.id, SYSTEMIC_TASKS)  # more make no difference
 
     def _failed(self, live: LiveAttempt, found: Failure, finish: Finish, mode: Mode) -> Finish:
         """The finish with the blame of its failure and the next state of its task."""

@@ -11,13 +11,13 @@ Fixed shards keep their tasks, so there nothing waits for another host.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from evalfleet.core.failures.attribution import SILENT, History
 from evalfleet.core.failures.retry import Fail, Retry, decide, is_spent
 from evalfleet.core.placement import HostRoom, holds
-from evalfleet.engine.orders import LiveAttempt
+from evalfleet.engine.attempts.live import LiveAttempts
 from evalfleet.engine.placement.workers import WorkerTable
 from evalfleet.model import Distribution, Kind, Requests, Run, Task, TaskState
 from evalfleet.store.store import Store
@@ -62,12 +62,17 @@ class OtherHosts:
     def suspects(self) -> list[str]:
         """Hosts that should get no more work, because tasks fail there at once and nowhere else."""
         found: list[str] = []
+        witnessed = self._history.streaks.witnessed
+        may_be = [
+            host
+            for host in self.reached
+            if host in witnessed and self._history.streaks.may_be_suspect(host) and self._workers.serves(host)
+        ]
+        if not may_be:
+            return found  # nearly always, and this is asked at every end
         serving = [name for name in self.reached if self._workers.serves(name) and self._workers.has_workers(name)]
-        for host in self.reached:
+        for host in may_be:
             others = [name for name in serving if name != host and name not in found]
-            # Called at every end, so the cheap checks come first.
-            if not others or not self._workers.serves(host) or not self._history.streaks.may_be_suspect(host):
-                continue
             for asked in {self._asked_by(one.task) for one in self._history.streaks.witnesses(host)}:
                 others = [name for name in others if self._could_take(name, asked)]
             if self._history.streaks.is_suspect(host, others):
@@ -116,16 +121,16 @@ class OtherHosts:
         hosts |= self._workers.alone  # a host on trial gets tasks that never failed
         return hosts if hosts and self._has_other(task.spec.requests, hosts) else frozenset()
 
-    def must_wait(self, task: Task, live: Mapping[str, LiveAttempt]) -> bool:
+    def must_wait(self, task: Task, live: LiveAttempts) -> bool:
         """Whether attempts on the host of its failure will soon show whose fault it was."""
         if task.key not in self._waiting:
             return False
         hosts = self._failed_on(task.key)
         return any(
-            live_one.attempt.host in hosts
-            and self._history.may_be_vouched(task.key, live_one.attempt.host)
-            and live_one.attempt.claimed_at > self._history.last_failed_at(task.key, live_one.attempt.host)
-            for live_one in live.values()
+            one.attempt.claimed_at > self._history.last_failed_at(task.key, host)
+            for host in hosts
+            if self._history.may_be_vouched(task.key, host)
+            for one in live.at(host).values()
         )
 
     def conclude(self) -> None:
@@ -133,7 +138,7 @@ class OtherHosts:
 
         Only the end of an attempt or a change of the hosts (`has_news`) can cause that. Tasks that go on waiting are not read.
         """
-        self._seen = self._hosts()
+        self._seen = self._hosts() if self._waiting else None
         for key, asked in list(self._waiting.items()):
             hosts = self._failed_on(key)
             vouched = len(hosts) == 1 and self._history.is_vouched(key, next(iter(hosts)))

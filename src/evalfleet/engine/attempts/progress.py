@@ -20,6 +20,7 @@ class ProgressBuffer:
         self._store = store
         self._run = run
         self._next_at = 0.0
+        self._news: dict[str, LiveAttempt] = {}  # those with something that is not stored
 
     def note(self, live: Mapping[str, LiveAttempt], seen: AttemptEvent) -> bool:
         """Keep what is new of a live attempt; True if it says that the attempt ended."""
@@ -28,7 +29,8 @@ class ProgressBuffer:
         one = live.get(seen.attempt_id)
         if one is None or seen.number <= one.last_event or seen.type == "launched":
             return False
-        one.last_event, one.has_news = seen.number, True
+        one.last_event = seen.number
+        self._news[seen.attempt_id] = one
         if seen.type == "started":
             one.started_at = seen.at
             waits = one.task.spec.start_timeout_s or self._run.policy.start_timeout_s
@@ -41,23 +43,25 @@ class ProgressBuffer:
             one.lines = (one.lines + list(seen.data.get("lines") or ()))[-_MOST_LINES:]
         return False
 
-    def due_at(self, live: Mapping[str, LiveAttempt]) -> float:
-        return self._next_at if any(one.has_news for one in live.values()) else inf
+    @property
+    def due_at(self) -> float:
+        return self._next_at if self._news else inf
 
-    def due(self, live: Mapping[str, LiveAttempt]) -> bool:
-        return self.due_at(live) <= self._store.now()
+    @property
+    def is_due(self) -> bool:
+        return self.due_at <= self._store.now()
 
-    def flush(self, live: Mapping[str, LiveAttempt]) -> None:
+    def flush(self) -> None:
         """Store what is new, if it is time."""
-        if not self.due(live):
+        if not self.is_due:
             return
-        for one in live.values():
-            if one.has_news:
-                self._write(one)
+        for one in list(self._news.values()):
+            self._write(one)
         self._next_at = self._store.now() + FLUSH_S
 
     def close(self, one: LiveAttempt) -> None:
-        """Store what is not part of the attempt's end."""
+        """The attempt has ended: store what is not part of its end."""
+        self._news.pop(one.attempt.id, None)
         if one.lines or one.ready_at is not None:
             self._write(one)
 
@@ -76,4 +80,5 @@ class ProgressBuffer:
             ),
         )
         one.attempt = stored or one.attempt
-        one.has_news, one.lines, one.ready_at = False, [], None
+        one.lines, one.ready_at = [], None
+        self._news.pop(one.attempt.id, None)

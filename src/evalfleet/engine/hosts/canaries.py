@@ -180,7 +180,7 @@ class Canaries:
     def _given_up(self) -> dict[str, str]:
         """Hosts that get no more work of this run until they are repaired, and why."""
         found: dict[str, str] = {}
-        for host in self._workers.hosts:
+        for host in self._workers.absent:
             absences = self._workers.absences(host)
             if Absence.LOST in absences:
                 found[host] = f"it does not answer, and run {self._run.id} has given it up"
@@ -191,14 +191,14 @@ class Canaries:
     def absent(self) -> dict[str, str | None]:
         """Hosts that get no new work, and why; None: by no fault of theirs."""
         found: dict[str, str | None] = {}
-        for host in self._workers.hosts:
+        for host in self._workers.absent:
             absences = self._workers.absences(host)
             if Absence.LOST in absences:
                 found[host] = "it does not answer, and is given up"
             elif {Absence.QUARANTINED, Absence.BARRED} & set(absences):
                 one = self._hosts.get(host)
                 found[host] = None if one is None or (one.is_new and not one.failed) else one.reason
-            elif absences:
+            else:
                 found[host] = None
         return found
 

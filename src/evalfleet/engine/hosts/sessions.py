@@ -126,7 +126,7 @@ class HostSessions:
         self._stepped = anyio.Event()
 
     def _tell_load(self, proving: Iterable[str]) -> None:
-        load = Counter(live.attempt.host for live in self._dispatcher.live.values())
+        load = Counter(self._dispatcher.live.counts())
         load.update(proving)
         load.update(self._dispatcher.returned.hosts())
         for name, session in self._sessions.items():

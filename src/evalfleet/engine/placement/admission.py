@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from evalfleet.core.failures.attribution import History
 from evalfleet.core.gpus.allocation import Grant
 from evalfleet.core.placement import Assignment, Candidate, HostRoom, Placement, Slot, place, split
+from evalfleet.engine.attempts.live import LiveAttempts
 from evalfleet.engine.attempts.other_hosts import OtherHosts
 from evalfleet.engine.attempts.returned import ReturnedAttempts
-from evalfleet.engine.orders import LiveAttempt
 from evalfleet.engine.placement.gpu_queue import GpuQueue
 from evalfleet.engine.placement.workers import WorkerTable
 from evalfleet.hosts.base import HostInfo
@@ -55,6 +55,7 @@ class Admission:
         self._look_at = 0.0
         self._moved = False  # GPUs were released: tasks that wait for GPUs come first
         self._full = False  # no worker is free; due tasks wait for one
+        self._full_rooms: dict[str, HostRoom] = {}  # of hosts without a free worker
 
     @property
     def look_at(self) -> float:
@@ -78,27 +79,26 @@ class Admission:
         if self._fixed:
             self._look_at = 0.0  # no other worker could take what is due in its shard
 
-    def _free_slots(self, live: Mapping[str, LiveAttempt], hosts: Iterable[HostInfo], history: History) -> list[Slot]:
-        busy = {one.attempt.worker for one in live.values()} | self._returned.workers()
-        used = {one.attempt.host for one in live.values()} | set(self._returned.hosts())
-        closed = {one.attempt.host for one in live.values() if history.runs_alone(one.task.key)}
+    def _free_slots(self, live: LiveAttempts, hosts: Iterable[HostInfo], history: History) -> list[Slot]:
+        returned, returned_on = self._returned.workers(), set(self._returned.hosts())
         slots: list[Slot] = []
         for host in hosts:
-            free = [
-                name
-                for name in self._workers.workers(host.name)
-                if name not in busy and not self._workers.is_banned(name)
-            ][: slots_left(host, live)]
-            if host.name in closed:
+            there, left = live.at(host.name), slots_left(host, live)
+            if left == 0 or (len(there) >= self._workers.slots(host.name)):
+                continue  # most hosts are full, at most times
+            if any(history.runs_alone(one.task.key) for one in there.values()):
                 continue
+            busy = {one.attempt.worker for one in there.values()} | returned
+            names = self._workers.workers(host.name)
+            free = [name for name in names if name not in busy and not self._workers.is_banned(name)][:left]
             if host.name in self._workers.alone:
-                free = [] if host.name in used else free[:1]
+                free = [] if there or host.name in returned_on else free[:1]
             slots += [Slot(worker=name, host=host.name) for name in free]
         return slots
 
     def pick(
         self,
-        live: Mapping[str, LiveAttempt],
+        live: LiveAttempts,
         hosts: Sequence[HostInfo],
         most: int,
         history: History,
@@ -121,10 +121,10 @@ class Admission:
         if self._full or now < self._look_at:
             return []
         most = min(most, self._workers.most - len(live))
-        rooms = {host.name: self._room(host, live) for host in self._workers.known}
+        rooms = self._rooms(live, {slot.host for slot in slots})
         # Read before the candidates: a task that becomes due between the two queries must be in one of the answers.
         due = self._store.tasks.next_due(self._run.id)
-        limit = len(slots) + (_MORE if fresh_first is None else _MANY)
+        limit = min(len(slots), most) + (_MORE if fresh_first is None else _MANY)
         while True:
             tasks, offered = self._offers(slots) if self._fixed else (self._candidates(limit), slots)
             found = len(tasks)
@@ -150,12 +150,27 @@ class Admission:
             self._look_at = min(now + _CROWDED_S if left else inf, inf if due is None else due)
         return picked
 
-    def _room(self, host: HostInfo, live: Mapping[str, LiveAttempt]) -> HostRoom:
-        there = [one.attempt.requests.memory_mb for one in live.values() if one.attempt.host == host.name]
+    def _rooms(self, live: LiveAttempts, free: set[str]) -> dict[str, HostRoom]:
+        """What each host has, and for those with `free` workers what is left of it."""
+        return {
+            host.name: self._room(host, live) if host.name in free else self._full_room(host)
+            for host in self._workers.known
+        }
+
+    def _room(self, host: HostInfo, live: LiveAttempts) -> HostRoom:
+        there = [one.attempt.requests.memory_mb for one in live.at(host.name).values()]
         used = sum(there) + self._returned.memory_mb(host.name)
         free = None if host.memory_mb is None else host.memory_mb - used
         idle = not there and host.name not in self._returned.hosts()
         return HostRoom(memory_mb=host.memory_mb, free_memory_mb=free, cards=host.devices, is_idle=idle)
+
+    def _full_room(self, host: HostInfo) -> HostRoom:
+        """Of a host without a free worker; kept, because most hosts are full at most times, and nothing of it changes."""
+        known = self._full_rooms.get(host.name)
+        if known is None or (known.memory_mb, known.cards) != (host.memory_mb, host.devices):
+            known = HostRoom(memory_mb=host.memory_mb, free_memory_mb=0, cards=host.devices, is_idle=False)
+            self._full_rooms[host.name] = known
+        return known
 
     def _grants(
         self, tasks: list[Task], slots: list[Slot], hosts: Mapping[str, HostRoom], most: int, history: History
@@ -188,11 +203,14 @@ class Admission:
         granted: Mapping[int, Grant],
     ) -> Placement:
         candidates = [self._candidate(task, history, granted.get(task.number)) for task in tasks]
+        serving = (
+            (host for host in hosts if self._workers.serves(host)) if any(one.failed_on for one in candidates) else ()
+        )
         return place(
             candidates,
             slots,
             hosts,
-            workers=[name for host in hosts if self._workers.serves(host) for name in self._workers.workers(host)],
+            workers=[name for host in serving for name in self._workers.workers(host)],
             limit=most,
             shards=len(self._workers.shards) if self._fixed else None,
             fresh_first=fresh_first,
@@ -209,9 +227,7 @@ class Admission:
             host=None if granted is None else granted.host,
         )
 
-    def free_slots(
-        self, live: Mapping[str, LiveAttempt], hosts: Iterable[HostInfo], history: History
-    ) -> tuple[list[Slot], int]:
+    def free_slots(self, live: LiveAttempts, hosts: Iterable[HostInfo], history: History) -> tuple[list[Slot], int]:
         """Workers without an attempt, and how many of them the run may use."""
         return self._free_slots(live, hosts, history), self._workers.most - len(live)
 
@@ -261,11 +277,11 @@ class Admission:
         return self._store.tasks.candidates(self._run.id, 1, (shard, len(self._workers.shards)))
 
 
-def slots_left(host: HostInfo, live: Mapping[str, LiveAttempt]) -> int | None:
+def slots_left(host: HostInfo, live: LiveAttempts) -> int | None:
     """How many more attempts fit on a host that counts its slots over all runs, homes and users. None: it does not count them."""
     if host.room is None:
         return None
-    return host.room.left([one for one, each in live.items() if each.attempt.host == host.name])
+    return host.room.left(live.at(host.name).keys()) if host.room.free else 0
 
 
 def _allowed(

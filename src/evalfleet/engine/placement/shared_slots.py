@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 
-from evalfleet.engine.orders import LiveAttempt
+from evalfleet.engine.attempts.live import LiveAttempts
 from evalfleet.engine.placement.workers import WorkerTable
 from evalfleet.hosts.base import HostInfo, SlotReport
 from evalfleet.model import Run
@@ -22,6 +22,9 @@ class SharedSlots:
         self._run = run
         self._workers = workers
         self._rooms: dict[str, SlotReport | None] = {}  # as they were at the last step
+        self._wants: dict[str, int] = {}  # at the last step
+        self._terms: object = None  # what those of all hosts followed from
+        self._moved: set[str] = set()  # hosts that reported other slots since then
         self._waits: str | None = None  # its last event
         self._troubles: set[str] = set()  # reported problems: each once, because it may last
         self.look_at = inf  # when a task falls due that needs a slot then
@@ -30,14 +33,18 @@ class SharedSlots:
         """Whether the slots of a host changed since the last step."""
         rooms = {host.name: host.room for host in hosts}
         before, self._rooms = self._rooms, rooms
-        return rooms != before
+        if rooms.keys() != before.keys():
+            self._terms = None
+            return True
+        moved = {name for name, room in rooms.items() if before[name] is not room}
+        self._moved |= moved
+        return any(before[name] != rooms[name] for name in moved)
 
-    def wants(
-        self, hosts: Sequence[HostInfo], live: Mapping[str, LiveAttempt], more: Callable[[], int]
-    ) -> dict[str, int]:
+    def wants(self, hosts: Sequence[HostInfo], live: LiveAttempts, more: Callable[[], int]) -> dict[str, int]:
         """How many slots the run could use now on each of these hosts that counts them.
 
         Args:
+            hosts: those of the last call of `moved`.
             more: how many attempts could be started now, if there were slots.
         """
         self.look_at = inf
@@ -46,23 +53,32 @@ class SharedSlots:
             return {}
         most = min(more(), _MOST)
         due = self._due(most) if most > 0 else 0
-        wants: dict[str, int] = {}
-        for host in counting:
-            ours = {one for one, each in live.items() if each.attempt.host == host.name}
-            known = host.room.live if host.room is not None else frozenset[str]()
-            besides = due if self._workers.serves(host.name) else 0
-            wants[host.name] = min(len(self._workers.workers(host.name)), len(ours | known) + besides)
+        serving = {host.name for host in self._workers.serving(counting)} if due else set[str]()
+        terms = due, serving, self._workers.version
+        if terms == self._terms:
+            changed = self._moved | live.moved
+            counting_again = [host for host in counting if host.name in changed]
+        else:
+            self._wants, counting_again = {}, counting
+        for host in counting_again:
+            besides = due if host.name in serving else 0
+            self._wants[host.name] = min(self._workers.slots(host.name), _ours(host, live) + besides)
+        self._terms = terms
+        self._moved.clear()
+        live.moved.clear()
         self._say(counting, is_waiting=due > 0)
-        return wants
+        return dict(self._wants)
 
     def _due(self, most: int) -> int:
-        found = len(self._store.tasks.candidates(self._run.id, most))
+        found = self._store.tasks.due(self._run.id, most)
         if found < most:
             self.look_at = self._store.tasks.next_due(self._run.id) or inf
         return found
 
     def _say(self, hosts: Sequence[HostInfo], *, is_waiting: bool) -> None:
         """Record when the run begins and ends to wait for slots that others have."""
+        if not is_waiting and self._waits is None:
+            return
         rooms = [(host.name, host.room) for host in hosts if host.room is not None]
         waits = None
         if is_waiting and not any(room.free for _, room in rooms):
@@ -74,6 +90,12 @@ class SharedSlots:
             what = "worker.granted" if waits is None else "worker.awaited"
             self._store.events.note(self._run.id, what, {} if waits is None else {"reason": waits})
         self._waits = waits
+
+
+def _ours(host: HostInfo, live: LiveAttempts) -> int:
+    """How many attempts of the run are there, or on their way."""
+    known = host.room.live if host.room is not None else frozenset[str]()
+    return len(known) + sum(one not in known for one in live.at(host.name))
 
 
 def _words(host: str, room: SlotReport) -> str:

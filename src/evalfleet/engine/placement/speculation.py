@@ -12,7 +12,7 @@ from evalfleet.core.placement import Assignment, Slot
 from evalfleet.core.speculation import Running, slow_hosts, worth_a_copy
 from evalfleet.engine.orders import LiveAttempt
 from evalfleet.hosts.base import AttemptEvent
-from evalfleet.model import Distribution, Run, Task, TaskState
+from evalfleet.model import Distribution, Run, Task
 from evalfleet.store.store import Store
 
 LOOK_S = 5.0
@@ -34,7 +34,7 @@ class Speculation:
         """Whether it is time for a look which tasks to double: nothing waits."""
         if not self.is_on or not live or self._store.now() < self.look_at:
             return False
-        return not self._store.tasks.counts(self._run.id)[TaskState.QUEUED]
+        return not self._store.tasks.waiting(self._run.id, 1)
 
     def in_order(self, ended: Sequence[AttemptEvent]) -> Sequence[AttemptEvent]:
         """Of two attempts of one task that end at the same step the original comes first: its verdict counts."""

@@ -34,6 +34,8 @@ class WorkerTable:
         self.most = most
         self.draining: frozenset[str] = frozenset()  # hosts that get no new work, as the fleet says
         self._slots: dict[str, int] = {}
+        self.version = 0  # rises when hosts or their workers change
+        self._names: dict[str, tuple[str, ...]] = {}  # of each host's workers, made when asked for
         self._unlimited: set[str] = set()
         self._is_remote = is_remote
         self._absent: dict[str, set[Absence]] = {}
@@ -48,6 +50,8 @@ class WorkerTable:
         """Change the number of the run's workers. Fixed shards stay as they are."""
         self.most = most
         self._slots |= dict.fromkeys(self._unlimited, most)
+        self._names.clear()
+        self.version += 1
 
     @property
     def hosts(self) -> Collection[str]:
@@ -70,7 +74,8 @@ class WorkerTable:
     @property
     def known(self) -> list[HostInfo]:
         """The hosts that were reached and may get work, now or later."""
-        return [info for name, info in self._infos.items() if not self._is_off(name)]
+        off = {name for name in self._absent if self._is_off(name)}
+        return [info for name, info in self._infos.items() if name not in off]
 
     def info(self, host: str) -> HostInfo | None:
         """The resources that a host reported; None if it was not reached yet."""
@@ -85,22 +90,40 @@ class WorkerTable:
         return self.serves(host_of(worker)) and not self.is_banned(worker)
 
     def is_banned(self, worker: str) -> bool:
-        return worker in self.banned or host_of(worker) in self.banned
+        return bool(self.banned) and (worker in self.banned or host_of(worker) in self.banned)
 
-    def workers(self, host: str) -> list[str]:
-        return [f"{host}-{turn}" for turn in range(1, self._slots.get(host, 0) + 1)]
+    def slots(self, host: str) -> int:
+        """How many workers the host has."""
+        return self._slots.get(host, 0)
+
+    def workers(self, host: str) -> Sequence[str]:
+        if host not in self._names:
+            self._names[host] = tuple(f"{host}-{turn}" for turn in range(1, self.slots(host) + 1))
+        return self._names[host]
 
     def serves(self, host: str) -> bool:
         """Whether the host may get new work."""
-        return host in self._slots and not self._absent.get(host) and host not in self.draining
+        return host in self._slots and host not in self._absent and host not in self.draining
+
+    def serving(self, hosts: Iterable[HostInfo]) -> list[HostInfo]:
+        """Those that may get new work, in their order."""
+        off = self._absent.keys() | self.draining
+        return [host for host in hosts if host.name in self._slots and host.name not in off]
 
     def serves_soon(self, host: str) -> bool:
         """Whether the host may get new work, now or after its first canary."""
-        return self.serves(host) or (host in self._new and self._absent[host] == {Absence.QUARANTINED})
+        return self.serves(host) or (host in self._new and self._absent.get(host) == {Absence.QUARANTINED})
 
     def has_workers(self, host: str) -> bool:
         """Whether an operator has not excluded all its workers."""
+        if not self.banned:
+            return self.slots(host) > 0
         return any(not self.is_banned(worker) for worker in self.workers(host))
+
+    @property
+    def absent(self) -> Collection[str]:
+        """The hosts that get no new work for a reason of their own."""
+        return self._absent.keys()
 
     def absences(self, host: str) -> Collection[Absence]:
         return self._absent.get(host, ())
@@ -113,6 +136,8 @@ class WorkerTable:
         self._unlimited |= {name for name, slots in given.items() if slots is None}
         sizes = {name: self.most if slots is None else slots for name, slots in given.items()}
         self._slots |= sizes
+        self._names.clear()
+        self.version += 1
         turns = max(sizes.values(), default=0)
         # One of each host in turn, so that fixed shards are spread over all hosts.
         newcomers = (f"{name}-{turn}" for turn in range(1, turns + 1) for name, slots in sizes.items() if turn <= slots)
@@ -124,6 +149,8 @@ class WorkerTable:
         gone = set(self.workers(host))
         self._shards = [None if worker in gone else worker for worker in self._shards]
         self._slots.pop(host, None)
+        self._names.pop(host, None)
+        self.version += 1
         self._infos.pop(host, None)
         self._absent.pop(host, None)
         self._new.discard(host)
@@ -144,7 +171,11 @@ class WorkerTable:
 
     def take_back(self, host: str, why: Absence) -> None:
         """The reason is gone."""
-        self._absent.get(host, set[Absence]()).discard(why)
+        left = self._absent.get(host, set[Absence]()) - {why}
+        if left:
+            self._absent[host] = left
+        else:
+            self._absent.pop(host, None)
         if why is Absence.QUARANTINED:
             self._new.discard(host)
 

@@ -37,6 +37,18 @@ select min(not_before) as due from task where run_id = :run_id and state = 'queu
 -- name: count_tasks
 select state, count(*) as count from task where run_id = :run_id group by state;
 
+-- name: count_waiting
+-- Of the queued ones, at most so many: a step asks this, and must not count a million.
+select count(*) as count from (select 1 as one from task where run_id = :run_id and state = 'queued' limit :limit) found;
+
+-- name: count_due
+select count(*) as count from (
+    select 1 as one from task
+     where run_id = :run_id and state = 'queued' and not_before <= :now and hold_asked = 0 limit :limit) found;
+
+-- name: count_up_to
+select count(*) as count from (select 1 as one from task where run_id = :run_id limit :limit) found;
+
 -- name: claim_task
 -- queued -> running, if the run is still ours, the host is not about to be stopped or deleted, and its memory allows it.
 update task
@@ -164,7 +176,7 @@ update task
 
 -- name: bound_waiting
 update task set not_before = :latest
- where run_id = :run_id and state = 'queued' and not_before > :latest
+ where run_id = :run_id and state = 'queued' and not_before > 0 and not_before > :latest -- for the partial index
    and exists (select 1 from run where id = :run_id and epoch = :epoch);
 
 -- name: expect_tasks

@@ -48,6 +48,18 @@ class TaskQueries:
         found = {TaskState(row["state"]): row["count"] for row in self._db.rows("count_tasks", run_id=run_id)}
         return {state: found.get(state, 0) for state in TaskState}
 
+    def waiting(self, run_id: str, most: int) -> int:
+        """How many tasks are queued; more than `most` are not counted, so that it costs the same in a run of any length."""
+        return self._db.rows("count_waiting", run_id=run_id, limit=most)[0]["count"]
+
+    def due(self, run_id: str, most: int) -> int:
+        """How many `candidates` there are; more than `most` are not counted."""
+        return self._db.rows("count_due", run_id=run_id, now=self._db.now(), limit=most)[0]["count"]
+
+    def total(self, run_id: str, most: int) -> int:
+        """How many tasks the run has, of any state; more than `most` are not counted."""
+        return self._db.rows("count_up_to", run_id=run_id, limit=most)[0]["count"]
+
     def candidates(self, run_id: str, limit: int, shard: tuple[int, int] | None = None) -> list[Task]:
         """Queued tasks that are due, best first. `shard` = (index, count) keeps to one worker's fixed share."""
         values: dict[str, Any] = {"run_id": run_id, "now": self._db.now(), "limit": limit}
