@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         submit_study,
     )
     from evalfleet.api.gpus import GpuPool
+    from evalfleet.api.housekeeping import prune
     from evalfleet.api.plans import list_plans, plan, plan_async, show_plan
     from evalfleet.api.pools import PoolHandle, create_pool, list_pools, open_pool
 
@@ -48,6 +49,7 @@ __all__ = [
     "open_study",
     "plan",
     "plan_async",
+    "prune",
     "show_plan",
     "submit",
     "submit_benchmark",
@@ -56,7 +58,8 @@ __all__ = [
 
 _POOLS = dict.fromkeys(("PoolHandle", "create_pool", "list_pools", "open_pool"), "evalfleet.api.pools")
 _PLANS = dict.fromkeys(("list_plans", "plan", "plan_async", "show_plan"), "evalfleet.api.plans")
-_HOMES = dict.fromkeys(__all__, "evalfleet.api") | _POOLS | _PLANS | {"GpuPool": "evalfleet.api.gpus"}
+_HOUSEKEEPING = dict.fromkeys(("prune",), "evalfleet.api.housekeeping")
+_HOMES = dict.fromkeys(__all__, "evalfleet.api") | _POOLS | _PLANS | _HOUSEKEEPING | {"GpuPool": "evalfleet.api.gpus"}
 
 
 def __getattr__(name: str) -> Any:

@@ -58,3 +58,10 @@ def show(seconds: float) -> str:
         if count:
             parts.append(f"{count}{unit}")
     return "".join(parts) or "0s"
+
+
+def day(moment: float) -> str:
+    """The date of a moment in seconds since 1970, as people here write it: "2026-11-18"."""
+    import time
+
+    return time.strftime("%Y-%m-%d", time.localtime(moment))

@@ -642,6 +642,8 @@ export interface PairCounts {
   only_b: number;
 }
 
+export type Part = "artifacts" | "logs" | "run";
+
 /** The chance that one of k episodes succeeds. */
 export interface PassAt {
   k: number;
@@ -655,6 +657,12 @@ export interface Pausing {
   state: RunState;
   driven: boolean;
   pausing: number;
+}
+
+export interface PinnedRun {
+  run: string;
+  pinned: boolean;
+  reason: string | null;
 }
 
 /** A plan. Its times and prices are those of the cloud's clock. */
@@ -804,6 +812,25 @@ export interface Problem {
   text: string;
 }
 
+export interface Pruned {
+  dry_run: boolean;
+  removed: PrunedPart[];
+  spared: SparedRun[];
+  files: number;
+  bytes: number;
+  used: number;
+}
+
+export interface PrunedPart {
+  run: string;
+  name: string;
+  part: Part;
+  ended_at: number;
+  files: number;
+  bytes: number;
+  why: string;
+}
+
 export interface Quarantine {
   run: string;
   state: RunState;
@@ -840,6 +867,15 @@ export interface Reason {
   cause: string;
   message: string;
   usd_per_hour: number | null;
+}
+
+/** Files of a run that are not there any more: artifacts, logs (output and steps), or all that it had. */
+export interface RemovedPart {
+  part: string;
+  removed_at: number;
+  files: number;
+  bytes: number;
+  reason: string;
 }
 
 /** What several episodes per task tell. */
@@ -939,6 +975,8 @@ export interface RunFacts {
   project: string;
   tags: Record<string, string>;
   imported: boolean;
+  pinned: boolean;
+  removed: RemovedPart[];
   covers: string | null;
   driven: boolean;
   driver: string | null;
@@ -1038,6 +1076,12 @@ export interface SideScores {
   valid: number | null;
   strict: number | null;
   coverage: number;
+}
+
+/** A run that the rules name, and that stays. */
+export interface SparedRun {
+  run: string;
+  why: string;
 }
 
 export interface StudyAmended {

@@ -156,6 +156,16 @@ class RepeatSummary(Answer, frozen=True, kw_only=True):
     by_task: list[RepeatedTask] | None  # null where only sums were asked for
 
 
+class RemovedPart(Answer, frozen=True, kw_only=True):
+    """Files of a run that are not there any more: artifacts, logs (output and steps), or all that it had."""
+
+    part: str
+    removed_at: float
+    files: int
+    bytes: int
+    reason: str
+
+
 class Summary(Answer, frozen=True, kw_only=True):
     """A run at one moment."""
 
@@ -191,3 +201,5 @@ class Summary(Answer, frozen=True, kw_only=True):
     project: str = ""
     tags: dict[str, str] = field(default_factory=dict[str, str])
     imported: bool = False  # made of the results of another program: its tasks cannot be run here
+    pinned: bool = False  # nothing of it is removed by retention
+    removed: tuple[RemovedPart, ...] = ()  # by retention

@@ -29,6 +29,7 @@ from evalfleet.layout import Home
 from evalfleet.model import Event, Run, RunFilter, RunState
 from evalfleet.operations import attempt_files, runs, steer
 from evalfleet.operations.home import opened_for_writing
+from evalfleet.operations.housekeeping import pins
 from evalfleet.operations.import_results import import_folder
 from evalfleet.operations.ownership import checked_tags
 from evalfleet.operations.rejudge import Rejudged, judge_run
@@ -274,6 +275,16 @@ class RunHandle:
         with self._changing() as (store, run):
             return steer.unquarantine(store, run, worker, reason=reason).workers
 
+    def pin(self, reason: str | None = None) -> None:
+        """Keep the run: nothing of it is removed by `prune` or [retention]."""
+        with self._changing() as (store, run):
+            pins.pin(store, run, reason=reason)
+
+    def unpin(self) -> None:
+        """Take the pin away. Raises WrongState where there is none."""
+        with self._changing() as (store, run):
+            pins.unpin(store, run)
+
     def judge(self, *, dry_run: bool = False) -> Rejudged:
         """Judge the failed attempts of a finished run again, as `evalfleet judge`. Raises WrongState, Owned."""
         return judge_run(self._settings, self.id, dry_run=dry_run)
@@ -324,6 +335,8 @@ class RunHandle:
     amend_async = in_thread(amend)
     quarantine_async = in_thread(quarantine)
     unquarantine_async = in_thread(unquarantine)
+    pin_async = in_thread(pin)
+    unpin_async = in_thread(unpin)
     judge_async = in_thread(judge)
     compare_async = in_thread(compare)
     export_async = in_thread(export)

@@ -49,6 +49,11 @@ COMMANDS: dict[str, dict[str, str]] = {
         "token": "Manage access tokens for the dashboard.",
         "judge": "Judge a finished run's failures again.",
     },
+    "Keep": {
+        "pin": "Keep a run: nothing of it is removed.",
+        "unpin": "Take the pin of a run away.",
+        "prune": "Remove files of finished runs to make room.",
+    },
     "Machines": {
         "pool": "Manage named sets of machines for runs.",
         "gpus": "Show every GPU, its holder, and the queue.",
@@ -76,10 +81,12 @@ _FOLDERS = {
     "runs": "run resume retry tune judge import",
     "results": "status watch report compare export tasks logs artifacts events",
     "machines": "gpus plan estimate reap emulator prepare",
+    "keep": "prune",
     "home": "serve alerts token store agents benchmarks demo doctor version",
 }
 _SHARED = {
     "runs.steer": "pause amend cancel hold release quarantine unquarantine",
+    "keep.pins": "pin unpin",
     "machines.offers": "sizes prices quota",
 }
 MODULES: dict[str, str] = {

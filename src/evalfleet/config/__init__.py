@@ -59,6 +59,16 @@ current folder; ``config.toml`` in the home folder; the default. ::
     [otel]
     endpoint = "http://127.0.0.1:4318"  # an OpenTelemetry collector; OTEL_EXPORTER_OTLP_ENDPOINT
 
+    [retention]                   # what goes of finished runs; nothing, where it is not set
+    artifacts = "30d"             # files that tasks left, this long after their run's end
+    logs = "90d"                  # output and steps
+    runs = "365d"                 # the whole run, with its verdicts
+    size_gb = 200                 # of all files: artifacts of the oldest runs go first, then logs
+    count = 100                   # newest finished runs that keep their files
+
+    [disk]
+    keep_free_gb = 1              # no task starts below this, default: 1, or 5 % of a smaller disk; EVALFLEET_DISK_KEEP_FREE_GB
+
     [judge]
     builtin = true                # try the signatures of clients, Docker, disks and GPUs after these patterns
 
@@ -86,11 +96,13 @@ from evalfleet.config.core_tables import (
     AzureTable,
     BreakerSettings,
     BrowserSettings,
+    DiskSettings,
     GeneralSettings,
     JudgeSettings,
     LeaseSettings,
     LocalSettings,
     OtelSettings,
+    RetentionSettings,
     StoreSettings,
 )
 from evalfleet.core.alerts.settings import AlertSettings
@@ -128,6 +140,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     judge: JudgeSettings = JudgeSettings()
     store: StoreSettings = StoreSettings()
     otel: OtelSettings = OtelSettings()
+    retention: RetentionSettings = RetentionSettings()
+    disk: DiskSettings = DiskSettings()
     pools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])  # for `pool create`
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])  # of plug-ins
 

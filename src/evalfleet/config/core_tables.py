@@ -11,6 +11,7 @@ from typing import ClassVar
 from msgspec import Struct, field
 
 from evalfleet.core.alerts.settings import AlertSettings
+from evalfleet.core.retention import Rules
 from evalfleet.model import Kind
 from evalfleet.model.settings_table import Check, Seconds, SettingsTable, between, is_path
 
@@ -154,6 +155,39 @@ class OtelSettings(SettingsTable, frozen=True, kw_only=True):
     interval_s: Seconds = field(default=15.0, name="interval")  # between two reports of metrics
 
 
+class RetentionSettings(SettingsTable, frozen=True, kw_only=True):
+    """`[retention]`: what `serve` removes of finished runs once an hour, and `prune` when it is asked. None: nothing for that reason."""
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {
+        "size_gb": (lambda value: 0 < value < math.inf, "must be more than 0"),
+        "count": (between(0, 2**31 - 1), "must be 0 or more"),
+    }
+
+    artifacts_s: Seconds | None = field(default=None, name="artifacts")  # age since the run's end
+    logs_s: Seconds | None = field(default=None, name="logs")
+    runs_s: Seconds | None = field(default=None, name="runs")  # the whole run, with its verdicts
+    size_gb: float | None = None  # of the files of all runs
+    count: int | None = None  # finished runs that keep their files
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(
+            artifacts_s=self.artifacts_s,
+            logs_s=self.logs_s,
+            runs_s=self.runs_s,
+            size=None if self.size_gb is None else int(self.size_gb * 1e9),
+            count=self.count,
+        )
+
+
+class DiskSettings(SettingsTable, frozen=True, kw_only=True):
+    """`[disk]`"""
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {"keep_free_gb": _POSITIVE}
+
+    keep_free_gb: float | None = None  # no task starts below this; None: 1 GB, or 5 % of a smaller disk
+
+
 class JudgePattern(Struct, frozen=True, forbid_unknown_fields=True):
     """`[[judge.pattern]]`: a regular expression over the evidence, and the kind of failures that match."""
 
@@ -190,6 +224,8 @@ TABLES: dict[str, type[SettingsTable]] = {
     "judge": JudgeSettings,
     "store": StoreSettings,
     "otel": OtelSettings,
+    "retention": RetentionSettings,
+    "disk": DiskSettings,
 }
 VARIABLES: dict[str, tuple[str, str]] = {  # variable -> table and key that it sets; "": outside of any table
     "EVALFLEET_COLOUR": ("", "colour"),
@@ -201,6 +237,7 @@ VARIABLES: dict[str, tuple[str, str]] = {  # variable -> table and key that it s
     "EVALFLEET_LOCAL_SLOTS": ("local", "slots"),
     "EVALFLEET_RUNNER_PYTHON": ("local", "python"),
     "EVALFLEET_RUNNER_IDLE": ("local", "runner_idle"),
+    "EVALFLEET_DISK_KEEP_FREE_GB": ("disk", "keep_free_gb"),
     "EVALFLEET_CHROMIUM": ("browser", "chromium"),
     "EVALFLEET_AZURE_PROFILE": ("azure", "profile"),
     "EVALFLEET_AZURE_SUBSCRIPTION": ("azure", "subscription"),

@@ -12,10 +12,12 @@ from msgspec import Struct, field
 
 from evalfleet import config
 from evalfleet.answers.attempts import ArtifactFile
+from evalfleet.core.retention import Part
 from evalfleet.errors import NotFound
 from evalfleet.hosts.attempt_files import files_inside, open_inside
 from evalfleet.layout import Home
 from evalfleet.model import Attempt, Run
+from evalfleet.report.removed import removal_of
 from evalfleet.store.reader import StoreReader
 
 STREAMS = ("stdout", "stderr")
@@ -86,7 +88,12 @@ def read_artifact(store: StoreReader, home: Home, key: str, attempt: Attempt, pa
     """
     descriptor = open_inside(folder_of(home, key, attempt), f"artifacts/{path}")
     if descriptor is None:
-        raise NotFound(f"attempt {attempt.number} of task {key!r} has no artifact {path!r}")
+        removed = removal_of(store, attempt, Part.ARTIFACTS)
+        raise NotFound(
+            f"artifacts of attempt {attempt.number} of task {key!r} {removed}"
+            if removed
+            else f"attempt {attempt.number} of task {key!r} has no artifact {path!r}"
+        )
     with open(descriptor, "rb") as file:
         data = file.read()
     secrets = store.tasks.get(attempt.run_id, key).spec.secrets

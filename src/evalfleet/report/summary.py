@@ -18,6 +18,7 @@ from evalfleet.errors import NotFound
 from evalfleet.model import JsonObject, Outcome, Run, RunState, TaskState
 from evalfleet.report.failure_groups import read_groups
 from evalfleet.report.plans import plan_of_run
+from evalfleet.report.removed import removed_parts
 from evalfleet.report.repeats import bounds, intervals, repeats_of, told
 from evalfleet.report.text import printable
 from evalfleet.store.reader import StoreReader
@@ -77,6 +78,8 @@ def summarise(store: StoreReader, run: Run, *, results: bool = True) -> answers.
             plan=plan_of_run(store, run),
             results=None,
             imported=is_imported(store, run.id),
+            pinned=store.retention.pin_of(run.id) is not None,
+            removed=tuple(removed_parts(store, run.id)),
         )
         summary = _with_repeats(summary, repeats_of(store.tasks.episode_sums(run.id)), by_task=results)
         if run.policy.study is not None:

@@ -142,3 +142,12 @@ def age(seconds: float) -> str:
 def count(number: int, noun: str, plural: str | None = None) -> str:
     """ "1 task", "2 tasks"."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def size(count: int) -> str:
+    """Bytes for people: "1.2 GB", "340 MB", "12 kB", "96 bytes"."""
+    for unit, least in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= least:
+            value = count / least
+            return f"{value:.1f} {unit}" if value < 10 else f"{value:,.0f} {unit}"
+    return f"{count} bytes"

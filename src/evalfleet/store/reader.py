@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from evalfleet.store.loads import LoadQueries
     from evalfleet.store.plans import PlanQueries
     from evalfleet.store.pools.tiers import TierQueries
+    from evalfleet.store.retention import RetentionQueries
     from evalfleet.store.tokens import TokenQueries
     from evalfleet.store.users import UserQueries
 
@@ -135,3 +136,9 @@ class StoreReader:
         from evalfleet.store.plans import PlanQueries
 
         return PlanQueries(self.database)
+
+    @cached_property
+    def retention(self) -> RetentionQueries:
+        from evalfleet.store.retention import RetentionQueries
+
+        return RetentionQueries(self.database)

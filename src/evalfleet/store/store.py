@@ -25,6 +25,7 @@ from evalfleet.store.pools.hosts import Hosts
 from evalfleet.store.pools.pools import Pools
 from evalfleet.store.pools.tiers import Tiers
 from evalfleet.store.reader import StoreReader
+from evalfleet.store.retention import Retention
 from evalfleet.store.runs.requests import Requests
 from evalfleet.store.runs.runs import Runs
 from evalfleet.store.tasks.tasks import Tasks
@@ -102,3 +103,7 @@ class Store(StoreReader):
     @cached_property
     def plans(self) -> Plans:
         return Plans(self.database)
+
+    @cached_property
+    def retention(self) -> Retention:
+        return Retention(self.database, self.events)

@@ -30,6 +30,8 @@ from evalfleet.answers.runs import (
 from evalfleet.answers.server import BenchmarkList, Me, RequestAnswer
 from evalfleet.answers.studies import StudyFacts, StudyList, SubmittedStudy
 from evalfleet.model import Role, RunState, TaskState
+from evalfleet.operations.housekeeping.pins import PinnedRun
+from evalfleet.operations.housekeeping.prune import Pruned
 from evalfleet.operations.steer import Amended, Cancelled, ChangedTasks, Pausing, Quarantine
 from evalfleet.operations.studies import MoreTrials
 from evalfleet.operations.submit import Submitted
@@ -39,6 +41,7 @@ from evalfleet.web.handlers.desktops import Desktops
 from evalfleet.web.handlers.feed import Streaming
 from evalfleet.web.handlers.files import Files
 from evalfleet.web.handlers.gpus import Gpus, OneGpu
+from evalfleet.web.handlers.housekeeping import Housekeeping, Prune
 from evalfleet.web.handlers.machine_logs import MOST_LINES, MachineLogs
 from evalfleet.web.handlers.plans import NewPlan, PlanHandlers
 from evalfleet.web.handlers.pools import NewPool, OfPool, Pools, Size
@@ -98,6 +101,7 @@ def routes(site: Site) -> list[Route]:
         *_machine_logs(MachineLogs(site)),
         *_gpus(Gpus(site)),
         *_plans(PlanHandlers(site)),
+        *_housekeeping(Housekeeping(site)),
     ]
 
 
@@ -295,4 +299,12 @@ def _plans(found: PlanHandlers) -> list[Route]:
         _get(f"{API}/plans", found.listed, Plans, "the newest plans, with what became of their runs"),
         _get(f"{API}/plans/{{plan}}", found.one, Plan, "one plan"),
         _post(f"{API}/plans", found.new, NewPlan, Plan, "plan a run; nothing is bought", status=201),
+    ]
+
+
+def _housekeeping(found: Housekeeping) -> list[Route]:
+    return [
+        _post(f"{_RUN}/pin", found.pin, PauseReason, PinnedRun, "let nothing of it be removed"),
+        _post(f"{_RUN}/unpin", found.unpin, params.Nothing, PinnedRun, "take its pin away"),
+        _post(f"{API}/prune", found.prune, Prune, Pruned, "remove files of finished runs"),
     ]

@@ -9,6 +9,7 @@ import ssl
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from typing import Protocol
 
 import anyio
 from aiohttp import web
@@ -21,6 +22,7 @@ from evalfleet.daemon.alerts.service import AlertService
 from evalfleet.daemon.file_limit import raise_file_limit
 from evalfleet.daemon.pool_children import PoolChildren
 from evalfleet.daemon.readers import Readers
+from evalfleet.daemon.retention import RetentionService
 from evalfleet.daemon.run_children import RunChildren
 from evalfleet.daemon.supervisor import ChildSupervisor
 from evalfleet.errors import InputError
@@ -56,6 +58,10 @@ class Options(Struct, frozen=True, kw_only=True):
     allow_hosts: tuple[str, ...] = ()
     drive: bool = True  # runs, and pools
     runs: int = 4  # driven at a time
+
+
+class Service(Protocol):
+    async def serve(self) -> None: ...
 
 
 class Server(Struct, frozen=True, kw_only=True):
@@ -130,9 +136,8 @@ async def running(
             group.start_soon(feed.serve)
             group.start_soon(alerts.serve)
             group.start_soon(lines.serve)
-            for supervisor in (site.run_supervisor, site.pool_supervisor):
-                if supervisor is not None:
-                    group.start_soon(supervisor.serve)
+            for service in _driving(site, notice) if options.drive else ():
+                group.start_soon(service.serve)
             yield _server(options, port, start_token, site)
             group.cancel_scope.cancel()
     finally:
@@ -144,6 +149,12 @@ async def running(
             site.writers.shutdown(wait=True)
             site.waiters.shutdown(wait=True)
             readers.close()
+
+
+def _driving(site: Site, notice: Callable[[str], None]) -> list[Service]:
+    """What a server does besides showing."""
+    found = [one for one in (site.run_supervisor, site.pool_supervisor) if one is not None]
+    return [*found, RetentionService(site.settings.home, site.settings.retention.rules, notice)]
 
 
 def _supervise(site: Site, options: Options, notice: Callable[[str], None]) -> None:

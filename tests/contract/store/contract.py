@@ -25,6 +25,7 @@ from tests.contract.store.plans import PlanContract
 from tests.contract.store.pools import PoolContract
 from tests.contract.store.queries import ReadingContract
 from tests.contract.store.requests import SteeringContract
+from tests.contract.store.retention import RetentionContract
 from tests.contract.store.runs import RunContract
 from tests.contract.store.tiers import TierContract
 
@@ -46,5 +47,6 @@ class StoreContract(
     LoadContract,
     PlanContract,
     TierContract,
+    RetentionContract,
 ):
     """All promises of `evalfleet.store.store.Store` that one store can show."""

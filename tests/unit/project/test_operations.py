@@ -110,6 +110,8 @@ TABLE: dict[str, tuple[str | No, str | No, str | No]] = {
     "let a GPU be leased again": ("gpus", "POST /gpus/unquarantine", No("a person looks at the machine first")),
     "see alerts": ("alerts", "GET /alerts POST /alerts/test", No("alerts are sent to programs by webhook")),
     "see benchmarks": ("benchmarks agents", "GET /benchmarks", No("`submit_benchmark` names those that it knows")),
+    "keep a run": ("pin unpin", "POST /runs/RUN/pin POST /runs/RUN/unpin", "RunHandle.pin RunHandle.unpin"),
+    "make room": ("prune", "POST /prune", "prune"),
     "serve the page": ("serve", "GET /me", No("a server is a process of its own")),
     "say who may use the page": ("token", No("a token must not make tokens"), _HERE),
     "draw a run": (

@@ -39,6 +39,7 @@ FROZEN = {
     "0019_plans.sql": "712228ae350977d1",
     "0020_tiers.sql": "d31371a53f9c50ac",
     "0021_users.sql": "b368afff5f29f309",
+    "0022_retention.sql": "e5db67b2f71e9cbb",
 }
 
 

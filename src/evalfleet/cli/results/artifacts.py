@@ -26,10 +26,12 @@ def command(run: str, key: str, path: str | None, number: int | None, as_json: b
     Files of an attempt on another machine are here once it has ended. `evalfleet export` copies those of a whole run.
     """
     from evalfleet import config
+    from evalfleet.core.retention import Part
     from evalfleet.layout import Home
     from evalfleet.operations.attempt_files import artifacts, find_attempt, read_artifact
     from evalfleet.report import text
     from evalfleet.report.reader import opened_run
+    from evalfleet.report.removed import removal_of
     from evalfleet.report.terminal.lines import Column, Span, columns, table, write
 
     if path is not None and as_json:
@@ -41,10 +43,13 @@ def command(run: str, key: str, path: str | None, number: int | None, as_json: b
             sys.stdout.buffer.write(read_artifact(store, Home(settings.home), key, attempt, path))
             return
         files = artifacts(Home(settings.home), key, attempt)
+        removed = None if files else removal_of(store, attempt, Part.ARTIFACTS)
     if as_json:
         print_document(ArtifactList(run=found.id, key=key, attempt=attempt.number, artifacts=files))
     elif files:
         rows = [[Span(f"{one.size:,}"), Span(text.printable(one.path))] for one in files]
         write(table([Column("bytes", right=True), Column("file")], rows, columns()), colour=settings.colour)
+    elif removed is not None:
+        click.echo(f"artifacts of attempt {attempt.number} of {key!r} {removed}", err=True)
     else:
         click.echo(f"attempt {attempt.number} of {key!r} has no files", err=True)

@@ -13,11 +13,13 @@ from evalfleet import config
 from evalfleet.answers.attempts import AttemptLog
 from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option, key_argument, run_required
+from evalfleet.core.retention import Part
 from evalfleet.errors import NotFound
 from evalfleet.layout import Home
 from evalfleet.model import Attempt, Run
 from evalfleet.operations.attempt_files import STREAMS, Tail, find_attempt
 from evalfleet.report.reader import opened_run
+from evalfleet.report.removed import removal_of
 from evalfleet.store.reader import StoreReader
 
 _POLL_S = 0.1
@@ -63,7 +65,9 @@ def command(
                     printer.show(stream, block)
             printer.end()
             if not printer.shown and only is None:
-                click.echo(f"attempt {attempt.number} of {key!r} has written nothing", err=True)
+                removed = removal_of(store, attempt, Part.LOGS)
+                nothing = f"attempt {attempt.number} of {key!r} has written nothing"
+                click.echo(f"output of attempt {attempt.number} of {key!r} {removed}" if removed else nothing, err=True)
 
 
 def _attempt(store: StoreReader, run: Run, key: str, number: int | None, *, wait: bool) -> Attempt:

@@ -26,6 +26,7 @@ from evalfleet.report.failure_groups import sentence
 from evalfleet.report.html import charts
 from evalfleet.report.html.filmstrips import MOST_PICTURES, NONE, Filmstrips, filmstrips
 from evalfleet.report.html.repeats import repeat_table
+from evalfleet.report.removed import removed_words
 from evalfleet.report.summary import covered, summarise
 from evalfleet.report.timeline import look_of, timeline
 from evalfleet.store.reader import StoreReader
@@ -61,6 +62,7 @@ def page(
         _section("Failed attempts", _failures(summary)),
         _section("Do retries flatter the score?", _retries(summary)),
         _section("Repeats", repeat_table(summary.repeats)),
+        "".join(f'<p class="note">{escape(said)}</p>' for said in removed_words(summary.removed)),
         _section("Tasks" if run.policy.study is None else "Attempts of each trial", _tasks(summary, strips, most)),
         _footer(run, now),
     ]

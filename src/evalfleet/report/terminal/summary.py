@@ -6,6 +6,7 @@ from evalfleet.answers.summary import Cost, Summary
 from evalfleet.model import PauseCause
 from evalfleet.report import text
 from evalfleet.report.failure_groups import sentence
+from evalfleet.report.removed import removed_words
 from evalfleet.report.repeats import shown
 from evalfleet.report.studies.found import found_lines
 from evalfleet.report.summary import covered
@@ -30,6 +31,7 @@ def overview(summary: Summary, width: int, *, driven: bool = True, options: str 
         _failures(summary, width),
         [one for long in _held(summary) for one in wrap(long, width, indent=8)],
         [one for long in _money(summary) for one in wrap(long, width, indent=7)],
+        [one for said in removed_words(summary.removed) for one in wrap(line(Span(said, Style.FAINT)), width)],
         [] if summary.plan is None else [line(said) for said in comparison_lines(summary.plan)],
         [one for long in _next(summary, driven, options) for one in wrap(long, width, indent=6)],
     ]

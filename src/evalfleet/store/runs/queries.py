@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from evalfleet.duration import day
 from evalfleet.errors import AmbiguousId, NotFound
 from evalfleet.model import JsonObject, Run, RunState
 from evalfleet.store import rows
@@ -20,7 +21,7 @@ class RunQueries:
         """The run of that id. Raises NotFound."""
         found = self._db.rows("select_run", id=run_id)
         if not found:
-            raise NotFound(f"there is no run {run_id!r}; `evalfleet status` lists the runs")
+            raise self._absent(run_id)
         return rows.run(found[0])
 
     def find(self, text: str) -> Run:
@@ -38,11 +39,17 @@ class RunQueries:
         found = self._db.rows("select_runs_like", prefix=beginning_with(text), name=text)
         exact = [row for row in found if row["id"] == text] or [row for row in found if row["name"] == text] or found
         if not exact:
-            raise NotFound(f"there is no run {text!r}; `evalfleet status` lists the runs")
+            raise self._absent(text)
         if len(exact) > 1:
             ids = ", ".join(row["id"] for row in exact[:5])
             raise AmbiguousId(f"{text!r} fits {len(exact)} runs ({ids}); give more of the id")
         return rows.run(exact[0])
+
+    def _absent(self, text: str) -> NotFound:
+        removed = self._db.rows("select_removed_run", run_id=text)
+        if removed:
+            return NotFound(f"run {text!r} was removed by retention on {day(removed[0]['removed_at'])}")
+        return NotFound(f"there is no run {text!r}; `evalfleet status` lists the runs")
 
     def newest(self, limit: int = 1000) -> list[Run]:
         """Runs, newest first."""

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 
 from evalfleet import config
 from evalfleet.answers import attempts as answers
+from evalfleet.core.retention import Part
 from evalfleet.core.secret_names import masked
 from evalfleet.errors import MissingSecret, NotFound
 from evalfleet.hosts import late_redaction
@@ -20,6 +21,7 @@ from evalfleet.hosts.local.backend import HOST as HERE
 from evalfleet.layout import Home
 from evalfleet.model import LIVE_ATTEMPT_STATES, Attempt, Run, Task
 from evalfleet.pools.kinds import registry
+from evalfleet.report.removed import removal_of
 from evalfleet.report.summary import task_result
 from evalfleet.report.trajectory import film_of
 from evalfleet.store.reader import StoreReader
@@ -139,8 +141,16 @@ def attempt(
         artifacts=[answers.Artifact(path=one.path, size=one.size, secret=one.path in flagged) for one in seen.files],
         logs=answers.LogSizes(stdout=seen.logs.get("stdout", 0), stderr=seen.logs.get("stderr", 0)),
         desktop=answers.DesktopFacts(vnc=found.is_live and seen.has_screen, screenshot=picture is not None),
-        problem=seen.problem,
+        problem=seen.problem or _removed(store, found.attempt, seen),
     )
+
+
+def _removed(store: StoreReader, attempt: Attempt, seen: Seen) -> str | None:
+    """What retention removed of its files."""
+    artifacts = None if seen.files else removal_of(store, attempt, Part.ARTIFACTS)
+    output = None if any(seen.logs.values()) else removal_of(store, attempt, Part.LOGS)
+    told = [f"{name} {words}" for name, words in (("Artifacts", artifacts), ("Output and steps", output)) if words]
+    return ". ".join(told) or None
 
 
 def _seen_here(found: Place) -> Seen:

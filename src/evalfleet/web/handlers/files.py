@@ -15,8 +15,10 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.web_request import BaseRequest
 
+from evalfleet.core.retention import Part
 from evalfleet.errors import MissingSecret, NotFound, Refused
 from evalfleet.hosts.attempt_files import open_inside
+from evalfleet.report.removed import removal_of
 from evalfleet.web.context import Handlers, place_of
 from evalfleet.web.handlers import attempts
 from evalfleet.web.handlers.attempts import Place
@@ -37,7 +39,12 @@ class Files(Handlers):
         copy = await self._site.remote.file(found, name)
         file = await self._site.readers.call(lambda _: _opened(copy, found, name))
         if file is None:
-            raise NotFound(f"attempt {found.attempt.id} has no file {name!r}")
+            removed = await self._site.readers.call(lambda store: removal_of(store, found.attempt, Part.ARTIFACTS))
+            raise NotFound(
+                f"artifacts of attempt {found.attempt.id} {removed}"
+                if removed
+                else f"attempt {found.attempt.id} has no file {name!r}"
+            )
         if found.is_raw and not file.kind.startswith("image/"):
             return await self._site.readers.call(lambda _: file.cleaned(found, download="download" in request.query))
         return file.given(download="download" in request.query, private=found.is_live)

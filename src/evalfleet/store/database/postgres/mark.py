@@ -13,6 +13,7 @@ from evalfleet.store.database.postgres.server import Connection, command
 from evalfleet.store.home import place
 
 _PAUSE_S = 1.0  # how often it is set
+_REMOVED_SINCE = "select 1 as yes from removal where part = 'run' and removed_at >= {at} limit 1"
 
 
 class SeenMark:
@@ -39,6 +40,8 @@ class SeenMark:
         if self._home is None or (mark := place.read_mark(self._home)) is None:
             return
         found = command(connection, f"select at, type from event where number = {mark.number}")
+        if found is None and command(connection, _REMOVED_SINCE.format(at=repr(mark.at))) is not None:
+            return  # the event may have gone with its run; a store that knows of that removal has seen all that came before
         if found is None or (found["at"], found["type"]) != (mark.at, mark.type):
             raise StoreRestored(
                 f"the store {where} is older than what {self._home} has seen of it (event {mark.number} is not there): it was restored "
