@@ -90,6 +90,14 @@ class CopiedHome(Refused):
     """This home is a copy of another one."""
 
 
+class NotJoined(Refused):
+    """This folder is not one of the home that its store belongs to."""
+
+
+class WrongFolder(Refused):
+    """The run can be driven in another folder of the home only."""
+
+
 class Owned(Refused):
     """Another controller drives this run."""
 

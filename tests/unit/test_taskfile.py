@@ -365,14 +365,6 @@ def test_bad_mappings(task: Any, part: str):
         taskfile.from_mappings([task], folder="/f", name="n")
 
 
-def test_missing_secrets(tmp_path: Path):
-    tasks = [
-        TaskSpec(key="a", domain="a", command=("x",), secrets=("B", "A")),
-        TaskSpec(key="b", domain="b", command=("x",), secrets=("B", "C")),
-    ]
-    assert taskfile.missing_secrets(tasks, {"A": "", "C": "x"}) == ["A", "B"]
-
-
 def test_many_tasks_do_not_lie_in_memory(tmp_path: Path):
     import tracemalloc
 

@@ -228,6 +228,25 @@ export interface Confirmed {
   text: string;
 }
 
+/** As `evalfleet controllers --json` prints it. */
+export interface ControllerList {
+  controllers: ControllerRow[];
+  others: OtherDriver[];
+  waiting: WaitingRun[];
+  now: number;
+}
+
+/** A process that takes queued runs. */
+export interface ControllerRow {
+  id: string;
+  host: string;
+  folder: string;
+  pid: number;
+  since: number;
+  most: number;
+  runs: string[];
+}
+
 export interface Cost {
   total_usd: number;
   waste_usd: number;
@@ -628,6 +647,12 @@ export interface MoreTrials {
   workers: number;
   budget_usd: number | null;
   trials: number;
+}
+
+/** A run that a process drives which takes no others, such as `evalfleet run`. */
+export interface OtherDriver {
+  run: string;
+  driver: string;
 }
 
 export type Outcome = "cancelled" | "infra_error" | "lost" | "ok" | "preempted" | "stalled" | "task_error" | "timeout";
@@ -1388,6 +1413,13 @@ export interface Verdict {
   success: boolean;
   steps: number | null;
   metrics: Record<string, unknown>;
+}
+
+/** A run that no controller looks after. */
+export interface WaitingRun {
+  run: string;
+  name: string;
+  why: string;
 }
 
 /** A row of the page's list. */

@@ -66,6 +66,55 @@ class StoreCopy(Answer, frozen=True, kw_only=True):
     kept: str | None  # the file that the home used before
 
 
+class JoinedHome(Answer, frozen=True, kw_only=True):
+    """As `evalfleet store join --json` prints it."""
+
+    folder: str
+    home: str  # the first folder of the home that was joined
+
+
+class StartedController(Answer, frozen=True, kw_only=True):
+    """As `evalfleet controller --json` prints it when it takes runs."""
+
+    controller: str  # its id
+
+
+class ControllerRow(Answer, frozen=True, kw_only=True):
+    """A process that takes queued runs."""
+
+    id: str
+    host: str
+    folder: str
+    pid: int
+    since: float
+    most: int  # runs at a time
+    runs: list[str]  # that it looks after
+
+
+class OtherDriver(Answer, frozen=True, kw_only=True):
+    """A run that a process drives which takes no others, such as `evalfleet run`."""
+
+    run: str
+    driver: str
+
+
+class WaitingRun(Answer, frozen=True, kw_only=True):
+    """A run that no controller looks after."""
+
+    run: str
+    name: str
+    why: str
+
+
+class ControllerList(Answer, frozen=True, kw_only=True):
+    """As `evalfleet controllers --json` prints it."""
+
+    controllers: list[ControllerRow]
+    others: list[OtherDriver]
+    waiting: list[WaitingRun]
+    now: float  # by the store's clock
+
+
 class NewToken(TokenRow, frozen=True, kw_only=True):
     token: str  # its only copy
 

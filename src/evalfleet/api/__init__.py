@@ -20,6 +20,7 @@ from __future__ import annotations
 from evalfleet.answers.attempts import ArtifactFile as Artifact
 from evalfleet.answers.summary import Summary
 from evalfleet.answers.task_result import TaskResult
+from evalfleet.api.controllers import list_controllers
 from evalfleet.api.handle import RunHandle, import_results, list_runs, open_run
 from evalfleet.api.studies import StudyHandle, list_studies, open_study, submit_study
 from evalfleet.api.submit import submit, submit_benchmark
@@ -36,6 +37,7 @@ __all__ = [
     "Task",
     "TaskResult",
     "import_results",
+    "list_controllers",
     "list_runs",
     "list_studies",
     "open_run",

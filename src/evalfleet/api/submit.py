@@ -16,6 +16,7 @@ from evalfleet.api.handle import RunHandle
 from evalfleet.api.tasks import Folder, RunSettings, Task, mapping, plain
 from evalfleet.errors import InputError, TaskFileError
 from evalfleet.operations import submit as submitting
+from evalfleet.operations.ownership import ownership
 from evalfleet.operations.submit import RunOptions
 from evalfleet.store.open import open_store
 from evalfleet.taskfile import row
@@ -141,7 +142,9 @@ def _warn(note: str) -> None:
 
 
 def _stored(machine: config.Settings, submission: taskfile.Submission, options: RunOptions) -> RunHandle:
-    submitting.require_secrets(submission)  # before a home is made
+    submitting.require_secrets(
+        machine, submission, ownership(machine, options.project, options.tags)
+    )  # before a home is made
     with closing(open_store(machine.home)) as store:
         run, answer = submitting.submit(machine, store, submission, options)
     if answer.warning is not None:

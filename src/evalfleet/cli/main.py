@@ -28,6 +28,8 @@ COMMANDS: dict[str, dict[str, str]] = {
         "status": "List runs, or show the progress of one.",
         "watch": "Follow a run live until it ends.",
         "serve": "Serve the dashboard and drive queued runs.",
+        "controller": "Drive queued runs, without a page.",
+        "controllers": "List controllers, and what waits for one.",
         "report": "Show scores, failures and cost of a run.",
         "compare": "Say whether one run is better than another.",
         "export": "Write a run to files for other programs.",
@@ -69,7 +71,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "benchmarks": "List benchmarks and what they need.",
         "prepare": "Make this machine ready for a benchmark.",
         "waa": "Golden images of Windows Agent Arena.",
-        "store": "Move what a home remembers to another database.",
+        "store": "Move or share what a home remembers.",
         "demo": "Run a benchmark here with two agents, and show the results.",
         "doctor": "Check this machine and clean up leftovers.",
         "version": "Show versions.",
@@ -82,7 +84,7 @@ _FOLDERS = {
     "results": "status watch report compare export tasks logs artifacts events",
     "machines": "gpus plan estimate reap emulator prepare",
     "keep": "prune",
-    "home": "serve alerts token store agents benchmarks demo doctor version",
+    "home": "serve controller controllers alerts token store agents benchmarks demo doctor version",
 }
 _SHARED = {
     "runs.steer": "pause amend cancel hold release quarantine unquarantine",

@@ -18,6 +18,11 @@ current folder; ``config.toml`` in the home folder; the default. ::
     [store]
     url = "postgresql://me@db/runs"  # default: SQLite in the home; EVALFLEET_STORE_URL
 
+    [secrets]                     # where the values of secrets come from, in this order
+    environment = true            # the variable of that name
+    file = "/run/secrets/{name}"  # a file for each
+    command = ["pass", "show", "{name}"]  # a program that prints the value
+
     [browser]
     chromium = "/opt/chromium"    # default: chromium, chromium-browser or google-chrome on PATH; EVALFLEET_CHROMIUM
 
@@ -103,10 +108,11 @@ from evalfleet.config.core_tables import (
     LocalSettings,
     OtelSettings,
     RetentionSettings,
+    SecretsSettings,
     StoreSettings,
 )
 from evalfleet.core.alerts.settings import AlertSettings
-from evalfleet.errors import ConfigError, MissingSecret
+from evalfleet.errors import ConfigError
 
 if TYPE_CHECKING:
     from evalfleet.config.tables import Kind as Table
@@ -139,6 +145,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     alerts: AlertSettings = field(default_factory=AlertSettings)
     judge: JudgeSettings = JudgeSettings()
     store: StoreSettings = StoreSettings()
+    secrets: SecretsSettings = SecretsSettings()
     otel: OtelSettings = OtelSettings()
     retention: RetentionSettings = RetentionSettings()
     disk: DiskSettings = DiskSettings()
@@ -190,20 +197,14 @@ def load(
 
 
 def secret_values(names: Iterable[str], environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the secrets' values. They go to the task only: keep them out of every record, log and message.
+    """Return the secrets' values from the environment alone. They go to the task only: keep them out of every record, log and message.
 
     Raises:
         MissingSecret: names every variable that is not set.
     """
-    environ = os.environ if environ is None else environ
-    wanted = sorted(set(names))
-    missing = [name for name in wanted if not environ.get(name)]  # an empty one is how CI systems pass none
-    if missing:
-        names, them = ("secrets", "them") if len(missing) > 1 else ("secret", "it")
-        raise MissingSecret(
-            f"the environment lacks the {names} {', '.join(missing)}; set {them} (export {missing[0]}=…)"
-        )
-    return {name: environ[name] for name in wanted}
+    from evalfleet.config.secrets import Secrets
+
+    return Secrets(environ=os.environ if environ is None else environ).values(names)
 
 
 def set_secrets(names: Iterable[str]) -> dict[str, str]:

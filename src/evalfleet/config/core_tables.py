@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from evalfleet.core.alerts.settings import AlertSettings
 from evalfleet.core.retention import Rules
 from evalfleet.model import Kind
-from evalfleet.model.settings_table import Check, Seconds, SettingsTable, between, is_path
+from evalfleet.model.settings_table import Check, FilePath, Seconds, SettingsTable, between, is_path
 
 COLOURS = ("auto", "always", "never")
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -75,6 +75,23 @@ class StoreSettings(SettingsTable, frozen=True, kw_only=True):
     }
 
     url: str | None = None  # None: in the home folder, in SQLite
+
+
+class SecretsSettings(SettingsTable, frozen=True, kw_only=True):
+    """`[secrets]`: where the values of the secrets come from that tasks name. The first source that has one counts."""
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {
+        "file": (lambda value: "{name}" in value, "must contain {name}: each secret is a file of its own"),
+        "command": (
+            lambda value: not value or any("{name}" in word for word in value[1:]),
+            "must be a program and its arguments, one of which contains {name}",
+        ),
+    }
+
+    environment: bool = True  # the variable of that name
+    file: FilePath | None = None  # a file for each: its path, with {name}
+    command: tuple[str, ...] = ()  # a program that prints the value of {name}
+    keep_s: Seconds = field(default=60.0, name="keep")  # how long an answer of the last two holds
 
 
 class BrowserSettings(SettingsTable, frozen=True, kw_only=True):
@@ -223,6 +240,7 @@ TABLES: dict[str, type[SettingsTable]] = {
     "alerts": AlertSettings,
     "judge": JudgeSettings,
     "store": StoreSettings,
+    "secrets": SecretsSettings,
     "otel": OtelSettings,
     "retention": RetentionSettings,
     "disk": DiskSettings,

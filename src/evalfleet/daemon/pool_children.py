@@ -37,13 +37,17 @@ class PoolChildren(Struct, frozen=True, kw_only=True):
     """Implements `ChildKind`."""
 
     reachable: bool  # the cloud is set up here
+    elsewhere: str | None = None  # why they can be looked after in another folder only
     most: int = 8
     kind: str = "pool"
     stops_with_server: bool = False
     former_file: tuple[str, str] = ("serve-pools.json", "pools")
 
-    def read(self, store: StoreReader, names: Collection[str]) -> dict[str, PoolStanding]:
+    def read(self, store: StoreReader, names: Collection[str], room: int) -> dict[str, PoolStanding]:
         return standings(store)
+
+    def lacks(self, state: PoolStanding) -> str | None:
+        return self.elsewhere
 
     def needed(self, state: PoolStanding, now: float) -> Child | None:
         if not self.reachable or state.owned or state.settled or state.used:

@@ -1,4 +1,4 @@
-"""Controllers of runs: `serve` starts one for every queued run without an owner, and for every run that it was asked to resume.
+"""Processes that drive runs: one for every queued run without an owner, and for every run that a server was asked to resume.
 
 A server that ends asks its controllers to leave. Their tasks go on, and the next server continues the runs. A controller outlives a
 server that is killed; the next server waits for it, and starts another where it ends before the run is over.
@@ -6,11 +6,13 @@ server that is killed; the next server waits for it, and starts another where it
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Collection
 from contextlib import suppress
 
 from msgspec import Struct
 
+from evalfleet.daemon.ability import Ability
 from evalfleet.daemon.supervisor import Child, Next
 from evalfleet.errors import NotFound
 from evalfleet.model import PauseCause, Run, RunState
@@ -31,6 +33,7 @@ class RunStanding(Struct, frozen=True, kw_only=True):
     owner: str | None = None
     epoch: int = 0
     unfinished: bool = True  # a controller would have something to do
+    lacks: str | None = None  # what this controller lacks to drive it
 
     @property
     def startable(self) -> bool:
@@ -41,17 +44,29 @@ class RunChildren(Struct, frozen=True, kw_only=True):
     """Implements `ChildKind`."""
 
     most: int
+    ability: Ability
     kind: str = "run"
     stops_with_server: bool = True
     former_file: tuple[str, str] = ("serve.json", "runs")
 
-    def read(self, store: StoreReader, names: Collection[str]) -> dict[str, RunStanding]:
-        queued: list[Run] = [row["run"] for row in reversed(store.runs.page(limit=1000, states=[RunState.QUEUED]))]
-        runs = {run.id: run for run in queued}
+    def read(self, store: StoreReader, names: Collection[str], room: int) -> dict[str, RunStanding]:
+        found: dict[str, RunStanding] = {}
+        able = self.ability.look(store)
         for name in names:
             with suppress(NotFound):
-                runs.setdefault(name, store.runs.get(name))
-        return {run.id: _standing(store, run) for run in runs.values()}
+                run = store.runs.get(name)
+                found[name] = _standing(store, run, able.lacks(run.policy.pool, store.controllers.need(run)))
+        for one in store.controllers.untaken():
+            lacks = able.lacks(one.pool, one.need)
+            if lacks is not None:
+                found.setdefault(one.id, RunStanding(state=RunState.QUEUED, lacks=lacks))
+            elif room > 0 and one.id not in found:
+                found[one.id] = _standing(store, store.runs.get(one.id))
+                room -= found[one.id].startable
+        return found
+
+    def lacks(self, state: RunStanding) -> str | None:
+        return state.lacks if state.startable else None
 
     def needed(self, state: RunStanding, now: float) -> Child | None:
         return Child() if state.state is RunState.QUEUED and state.owner is None else None
@@ -106,13 +121,14 @@ class RunChildren(Struct, frozen=True, kw_only=True):
         return f"runs/{name}/controller.log"
 
 
-def _standing(store: StoreReader, run: Run) -> RunStanding:
+def _standing(store: StoreReader, run: Run, lacks: str | None = None) -> RunStanding:
     return RunStanding(
         state=run.state,
         cause=(run.reason or {}).get("cause"),
         owner=store.runs.driver(run.id),
         epoch=run.epoch,
         unfinished=not run.state.is_over or bool(store.attempts.unended(run.id)),
+        lacks=lacks,
     )
 
 
@@ -122,5 +138,5 @@ def _is_brief(child: Child, state: RunStanding, now: float) -> bool:
         return False
     if child.owner is None or child.owner[0] != state.epoch:
         child.owner = (state.epoch, now)
-    ours = child.process is not None and state.owner.startswith(f"process {child.process.pid} on ")
+    ours = child.process is not None and state.owner == f"process {child.process.pid} on {socket.gethostname()}"
     return not ours and now - child.owner[1] < _MOMENT_S

@@ -1,8 +1,10 @@
-"""Keeps child processes, one for each run or pool that this server looks after.
+"""Keeps child processes, one for each run or pool that this controller looks after.
 
 A child is a command as a person would type it (`evalfleet resume RUN`, `evalfleet pool settle NAME`): whatever happens in it, neither
-the page nor another child is slowed or taken along. What is looked after is remembered in the store, so that the next server goes on
-with it after `kill -9`. A child that ends before its work is done is started again after a growing delay.
+the page nor another child is slowed or taken along. A child that ends before its work is done is started again after a growing delay.
+
+Several controllers may share a store. Each claims what it looks after, in the store, before it starts a process; a claim that its
+controller gives up, or whose controller is gone, is free for the others. So `kill -9` costs nothing, whichever of them goes on.
 
 `RunChildren` and `PoolChildren` say what is special about each kind.
 """
@@ -14,9 +16,11 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -26,7 +30,9 @@ from msgspec import Struct, field
 from evalfleet import config
 from evalfleet.daemon.file_limit import lower_file_limit
 from evalfleet.daemon.readers import Readers
+from evalfleet.daemon.registration import Registration
 from evalfleet.errors import EvalfleetError
+from evalfleet.store.daemon import ChildRow
 from evalfleet.store.reader import StoreReader
 from evalfleet.store.store import Store
 
@@ -54,8 +60,15 @@ class Child(Struct):
     failures: int = 0  # in a row
     not_before: float = 0.0  # by the loop's clock
     owner: tuple[int, float] | None = None  # the epoch of the run's owner, and since when we see it
-    recalled: bool = False  # a server before this one looked after it, and its process may have outlived that server
+    recalled: bool = False  # a controller that is gone looked after it, and its process may have outlived that one
     process: subprocess.Popen[bytes] | None = None
+
+
+class Seen(Struct, Generic[S], frozen=True):
+    """What a look at the store found."""
+
+    rows: dict[str, ChildRow]  # what is looked after, by this or another controller
+    states: dict[str, S]
 
 
 class ChildKind(Protocol[S]):
@@ -74,8 +87,12 @@ class ChildKind(Protocol[S]):
     @property
     def stops_with_server(self) -> bool: ...
 
-    def read(self, store: StoreReader, names: Collection[str]) -> dict[str, S]:
-        """The states of those named that exist, and of all that may need a child."""
+    def read(self, store: StoreReader, names: Collection[str], room: int) -> dict[str, S]:
+        """The states of those named that exist, and of all that may need a child; as many of these as there is room for are enough."""
+        ...
+
+    def lacks(self, state: S) -> str | None:
+        """What this controller lacks to start a child for it, in words; None: nothing."""
         ...
 
     def needed(self, state: S, now: float) -> Child | None:
@@ -117,8 +134,10 @@ class ChildSupervisor(Struct, Generic[S], kw_only=True):
     write: Write
     notice: Callable[[str], None]
     of: ChildKind[S]
+    registration: Registration
     _children: dict[str, Child] = field(default_factory=dict[str, Child])
     _forgotten: set[str] = field(default_factory=set[str])  # since the store was last told
+    _released: set[str] = field(default_factory=set[str])  # the same
     _unseen: set[str] = field(
         default_factory=set[str]
     )  # requested since the last look began, which knows nothing of them
@@ -134,11 +153,14 @@ class ChildSupervisor(Struct, Generic[S], kw_only=True):
         child.failures, child.not_before = 0, 0.0
         self._unseen.add(name)
         self._wake.set()
-        await self._remember({})
+        async with self._writing:
+            await self.write(
+                lambda store: store.daemon.request_child(self.of.kind, name, self.registration.id, retry=child.retry)
+            )
 
     async def serve(self) -> None:
         """Look after children until cancelled."""
-        await self._recall()
+        await self._recall_former()
         try:
             while True:
                 try:
@@ -159,22 +181,80 @@ class ChildSupervisor(Struct, Generic[S], kw_only=True):
             if child.process is not None and (code := child.process.poll()) is not None
         }
         self._unseen.clear()
-        states, remembered = await self.readers.call(self._read)  # after the processes, whose last words are in it
+        seen = await self.readers.call(self._read)  # after the processes, whose last words are in it
         now = anyio.current_time()
-        for name, state in states.items():
-            if name not in self._children and (child := self.of.needed(state, now)) is not None:
-                self._children[name] = child
+        claimed = await self._claimed(self._wanted(seen, now), seen)
+        for name in claimed:
+            self._children.setdefault(name, self._new(name, seen, now))  # it may have been requested meanwhile
         for name, child in list(self._children.items()):
-            state = states.get(name)
+            state = seen.states.get(name)
             if name in ended:
                 self._end(name, child, ended[name], state, now)
+            elif child.process is None and name not in claimed and self._is_taken(name, seen):
+                del self._children[name]
             if name in self._children:
                 self._go_on(name, child, state, now)
-        await self._remember(remembered)
+        await self._remember(seen, claimed)
 
-    def _read(self, store: StoreReader) -> tuple[dict[str, S], dict[str, bool]]:
+    def _read(self, store: StoreReader) -> Seen[S]:
         with store.snapshot():
-            return self.of.read(store, list(self._children)), store.daemon.children(self.of.kind)
+            rows = store.daemon.children(self.of.kind)
+            names = {*self._children, *(name for name, row in rows.items() if not self._is_kept(row))}
+            return Seen(rows, self.of.read(store, names, self.of.most - self._running))
+
+    def _is_kept(self, row: ChildRow) -> bool:
+        """Whether another controller looks after it."""
+        return row.controller not in ("", self.registration.id) and not self.registration.is_gone(
+            row.controller, time.monotonic()
+        )
+
+    def _wanted(self, seen: Seen[S], now: float) -> list[str]:
+        """What this controller should look after from now on: it may be taken, and there is room."""
+        room = self.of.most - self._running
+        waits: dict[str, str] = {}
+        found: list[str] = []
+        for name in [*seen.rows, *(name for name in seen.states if name not in seen.rows)]:
+            if name in self._children or not self._is_free(name, seen, now):
+                continue
+            state = seen.states.get(name)
+            why = None if state is None else self.of.lacks(state)
+            if why is not None:
+                waits[name] = why
+            elif len(found) < room:
+                found.append(name)
+        self.registration.set_waits(self.of.kind, waits)
+        return found
+
+    def _is_free(self, name: str, seen: Seen[S], now: float) -> bool:
+        row = seen.rows.get(name)
+        return not self._is_kept(row) if row is not None else self.of.needed(seen.states[name], now) is not None
+
+    async def _claimed(self, names: list[str], seen: Seen[S]) -> list[str]:
+        """Those of them that no other controller was quicker to take."""
+        if not names:
+            return []
+
+        def claim(store: Store) -> list[str]:
+            with store.batch():
+                return [name for name in names if self._claim(store, name, seen.rows.get(name))]
+
+        return await self.write(claim)
+
+    def _claim(self, store: Store, name: str, row: ChildRow | None) -> bool:
+        was = ChildRow("") if row is None else row
+        ours = self.registration.id
+        return store.daemon.claim_child(self.of.kind, name, ours, instead_of=was.controller, retry=was.retry)
+
+    def _new(self, name: str, seen: Seen[S], now: float) -> Child:
+        row = seen.rows.get(name)
+        if row is None:
+            return self.of.needed(seen.states[name], now) or Child()
+        return Child(retry=row.retry, recalled=row.controller not in ("", self.registration.id))
+
+    def _is_taken(self, name: str, seen: Seen[S]) -> bool:
+        """Whether another controller was asked for it since."""
+        row = seen.rows.get(name)
+        return row is not None and row.controller != self.registration.id and name not in self._unseen
 
     def _go_on(self, name: str, child: Child, state: S | None, now: float) -> None:
         then = self.of.next(child, state, unseen=name in self._unseen, now=now)
@@ -182,8 +262,11 @@ class ChildSupervisor(Struct, Generic[S], kw_only=True):
             return
         if then is Next.FORGET:
             self._forget(name)
-        elif self._running < self.of.most:
+        elif self._running < self.of.most and (state is None or self.of.lacks(state) is None):
             self._start(name, child)
+        elif name not in self._unseen:
+            del self._children[name]
+            self._released.add(name)  # another controller may have room, or what it needs
 
     @property
     def _running(self) -> int:
@@ -252,34 +335,46 @@ class ChildSupervisor(Struct, Generic[S], kw_only=True):
         while any(process.poll() is None for process in running):  # noqa: ASYNC110 - other processes
             await anyio.sleep(0.02)
 
-    # What is remembered for the next server
+    # What the store knows of it
 
-    async def _recall(self) -> None:
-        remembered = await self.readers.call(lambda store: store.daemon.children(self.of.kind))
+    async def _recall_former(self) -> None:
+        """Take over what an older version remembered in a file."""
         file, key = self.of.former_file
         former = self.settings.home / file
-        for name, retry in {**_former(former, key), **remembered}.items():
-            self._children.setdefault(name, Child(retry=retry, recalled=True))
-        await self._remember(remembered)
+        for name, retry in _former(former, key).items():
+            await self.write(partial(_request, kind=self.of.kind, name=name, retry=retry))
         former.unlink(missing_ok=True)
 
-    async def _remember(self, remembered: dict[str, bool]) -> None:
-        """Tell the store what it does not know yet. Another server of the home may remember more there; that is left alone."""
+    async def _remember(self, seen: Seen[S], claimed: Collection[str]) -> None:
+        """Tell the store what it does not know yet."""
         async with self._writing:  # what is written last is what holds last
-            wanted = {name: child.retry for name, child in self._children.items()}
-            new = {name: retry for name, retry in wanted.items() if remembered.get(name) is not retry}
-            old = self._forgotten - set(wanted)
-            if new or old:
-                await self.write(lambda store: _remember(store, self.of.kind, new, old))
+            ours = self.registration.id
+            new = {
+                name: child.retry
+                for name, child in self._children.items()
+                if ((row := seen.rows.get(name)) is None or (row.controller == ours and row.retry is not child.retry))
+                and name not in self._unseen
+                and name not in claimed
+            }
+            old, free = self._forgotten - set(self._children), self._released - set(self._children)
+            if new or old or free:
+                await self.write(lambda store: _remember(store, self.of.kind, ours, new, old, free))
             self._forgotten -= old
+            self._released -= free
 
 
-def _remember(store: Store, kind: str, new: dict[str, bool], old: set[str]) -> None:
+def _remember(store: Store, kind: str, ours: str, new: dict[str, bool], old: set[str], free: set[str]) -> None:
     with store.batch():
         for name, retry in new.items():
-            store.daemon.remember_child(kind, name, retry=retry)
+            store.daemon.claim_child(kind, name, ours, retry=retry)
         for name in old:
-            store.daemon.forget_child(kind, name)
+            store.daemon.forget_child(kind, name, ours)
+        for name in free:
+            store.daemon.release_child(kind, name, ours)
+
+
+def _request(store: Store, *, kind: str, name: str, retry: bool) -> None:
+    store.daemon.request_child(kind, name, retry=retry)
 
 
 def _former(path: Path, key: str) -> dict[str, bool]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
 from evalfleet import config
+from evalfleet.config.secrets import Secrets
 from evalfleet.core.breaker import Limits
 from evalfleet.core.failures.judge import BUILTIN, Pattern
 from evalfleet.core.hosts.health import Patience
-from evalfleet.engine.hosts.fleet import fleet_of
+from evalfleet.engine.hosts.fleet import fleet_of, require_here
 from evalfleet.engine.hosts.host_events import HostEvents
 from evalfleet.engine.orders import Mode
 from evalfleet.engine.requests import amended
@@ -43,8 +45,9 @@ def take(
         stays_paused: keep a pause that an operator requested before the last controller died. Otherwise
             that pause is lifted.
 
-    Raises Owned while another controller drives it, RunOver if nothing is left to drive.
+    Raises Owned while another controller drives it, RunOver if nothing is left to drive, WrongFolder (see `require_here`).
     """
+    require_here(store, run)
     taken = store.runs.take(run.id, owner_name())  # its state can change until now
     if taken.state.is_over:
         if store.attempts.unended(run.id):
@@ -89,7 +92,7 @@ async def drive(
         fleet=fleet,
         run=run,
         settings=engine_settings(settings),
-        secrets=config.secret_values,
+        secrets=partial(Secrets(settings.secrets).values, user=run.owner, project=run.project),
         spectators=spectators,
         notice=notice,
         host_events=host_events,

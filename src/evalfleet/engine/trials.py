@@ -55,7 +55,14 @@ def submit_study(
     )
     require_budget(store, policy, local_usd_per_hour=local_usd_per_hour)
     return store.runs.submit(
-        name or study.name, policy, (), folder=folder, base_env=config.base_env(), open=True, ownership=ownership
+        name or study.name,
+        policy,
+        (),
+        folder=folder,
+        base_env=config.base_env(),
+        open=True,
+        secrets=study.trial.secrets,
+        ownership=ownership,
     )
 
 

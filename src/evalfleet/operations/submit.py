@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from evalfleet import config
+from evalfleet.config.secrets import Secrets
 from evalfleet.core.secret_names import warning
 from evalfleet.engine.placement.least_budget import require_budget
 from evalfleet.errors import InputError
@@ -18,7 +19,7 @@ from evalfleet.model import Distribution, Ownership, Run, RunState
 from evalfleet.operations.ownership import ownership
 from evalfleet.operations.program_check import Programs
 from evalfleet.store.store import Store
-from evalfleet.taskfile import Submission, missing_secrets
+from evalfleet.taskfile import Submission
 from evalfleet.validation import explain, sentence, suggestion
 
 if TYPE_CHECKING:
@@ -134,19 +135,22 @@ def submit(
     *,
     by: str | None = None,
     owner: str | None = None,
+    elsewhere: bool = False,
 ) -> tuple[Run, Submitted]:
     """Store the run, whole or not at all. The options override what the task file says.
 
     Args:
         by: who asks, where that is not the person at this terminal; recorded as an event.
         owner: the user whose run it is, where that is not the person at this terminal.
+        elsewhere: a controller of another machine may drive it, so that secrets need not be here.
 
     Raises InputError: a secret is not set, the budget admits no attempt (see `require_budget`), or, for a run on this machine,
     a program of its tasks is missing (see `Programs`).
     """
-    require_secrets(submission)
+    whose = ownership(settings, options.project, options.tags, owner)
+    if not elsewhere:
+        require_secrets(settings, submission, whose)
     with store.batch():
-        whose = ownership(settings, options.project, options.tags, owner)
         run = _stored(store, submission, options, settings.local.price_usd_per_hour, whose)
         if by is not None:
             store.events.note(run.id, "run.requested", {"verb": "submit", "by": by})
@@ -154,14 +158,17 @@ def submit(
     return run, Submitted(run=run.id, name=run.name, state=run.state, tasks=tasks, warning=exposed)
 
 
-def require_secrets(submission: Submission) -> None:
-    """Raise InputError where a secret that a task needs is not in the environment."""
-    missing = missing_secrets(submission.tasks, config.environment()) if submission.secrets else []
+def require_secrets(settings: config.Settings, submission: Submission, whose: Ownership) -> None:
+    """Raise InputError where no source here has a secret that a task needs."""
+    if not submission.secrets:
+        return
+    secrets = Secrets(settings.secrets)
+    missing = secrets.missing(submission.secrets, user=whose.owner, project=whose.project)
     if missing:
         wants = next(task.key for task in submission.tasks if missing[0] in task.secrets)
         raise InputError(
-            f"task {wants!r} wants the secret {missing[0]}, and the environment lacks {', '.join(missing)}; set "
-            f"{'them' if len(missing) > 1 else 'it'} (export {missing[0]}=…) and submit again. Nothing was submitted."
+            f"task {wants!r} wants the secret {missing[0]}, and {secrets.lack} {', '.join(missing)}; {secrets.remedy(missing)} and "
+            "submit again. Nothing was submitted."
         )
 
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from evalfleet import config
 from evalfleet.benchmarks.registry import container_images
 from evalfleet.core.hosts.lifecycle import HOUR_S, total_usd
+from evalfleet.errors import WrongFolder
 from evalfleet.layout import Home
 from evalfleet.model import DesiredState, Pool, PoolHost
 from evalfleet.pools.cloud.problems import Action, Cause, Problem, Refusal
@@ -22,6 +23,7 @@ from evalfleet.pools.machine.keys import login_key
 from evalfleet.pools.record import PoolRecord
 from evalfleet.pools.settings import settings_of
 from evalfleet.pools.spending import spending_limit
+from evalfleet.store.home import place
 from evalfleet.store.home.facts import Identity, identified
 
 if TYPE_CHECKING:
@@ -54,6 +56,10 @@ class PoolContext:
         self.provider = provider
         self.settings = settings
         self.home = Home(settings.home)
+        if place.member_of(settings.home):
+            raise WrongFolder(
+                f"the keys to the machines of pool {record.name} are in {identity.facts.path}, the home's first folder; do it there"
+            )
         self.login = login_key(self.home)
         self.identity = identity
         self.mailbox = mailbox

@@ -2,30 +2,57 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from evalfleet.store.database.base import Database
 from evalfleet.store.home import process
+
+
+class ChildRow(Struct, frozen=True):
+    """A run or pool that is looked after."""
+
+    controller: str  # by which one; "": any may take it
+    retry: bool = False  # machines in quarantine may prove themselves again
 
 
 class DaemonQueries:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    def children(self, kind: str) -> dict[str, bool]:
-        """The runs ("run") or pools ("pool") that a server keeps child processes for; of pools also whether machines in
-        quarantine may prove themselves again."""
-        return {row["name"]: bool(row["retry"]) for row in self._db.rows("select_children", kind=kind)}
+    def children(self, kind: str) -> dict[str, ChildRow]:
+        """The runs ("run") or pools ("pool") that a child process is kept for, and who does."""
+        rows = self._db.rows("select_children", kind=kind)
+        return {row["name"]: ChildRow(row["controller"], bool(row["retry"])) for row in rows}
 
 
 class Daemon(DaemonQueries):
-    def remember_child(self, kind: str, name: str, *, retry: bool) -> None:
-        """A server keeps a child process for it, and the next server goes on. See `children`."""
+    def request_child(self, kind: str, name: str, controller: str = "", *, retry: bool = False) -> None:
+        """Ask for a child process, also where one was asked for before: of that controller, or of any."""
         with self._db.transaction():
-            self._db.rows("upsert_child", kind=kind, name=name, retry=int(retry))
+            self._db.rows("upsert_child", kind=kind, name=name, retry=int(retry), controller=controller)
 
-    def forget_child(self, kind: str, name: str) -> None:
-        """The server keeps no child process for it any more."""
+    def claim_child(self, kind: str, name: str, controller: str, *, instead_of: str = "", retry: bool = False) -> bool:
+        """Look after a run or pool from now on. False: another controller does.
+
+        Args:
+            instead_of: a controller that is gone, which looked after it.
+        """
         with self._db.transaction():
-            self._db.rows("delete_child", kind=kind, name=name)
+            found = self._db.rows("select_child", kind=kind, name=name)
+            if found and found[0]["controller"] not in ("", controller, instead_of):
+                return False
+            self.request_child(kind, name, controller, retry=retry)
+            return True
+
+    def release_child(self, kind: str, name: str, controller: str) -> None:
+        """Leave it to any other controller, if that one still looks after it."""
+        with self._db.transaction():
+            self._db.rows("release_child", kind=kind, name=name, controller=controller)
+
+    def forget_child(self, kind: str, name: str, controller: str = "") -> None:
+        """Nothing is left to do for it, as far as that controller knows, which looked after it."""
+        with self._db.transaction():
+            self._db.rows("delete_child", kind=kind, name=name, controller=controller)
 
     def claim_alerts(self, token: str, lease_s: float) -> bool:
         """Become the process that sends alerts, or stay it for `lease_s` from now. False: another one is.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from evalfleet.store.attempts.costs import CostQueries
 from evalfleet.store.attempts.queries import AttemptQueries
+from evalfleet.store.controllers import ControllerQueries
 from evalfleet.store.daemon import DaemonQueries
 from evalfleet.store.database.base import Database
 from evalfleet.store.events import EventQueries
@@ -88,6 +89,10 @@ class StoreReader:
     @cached_property
     def home(self) -> HomeQueries:
         return HomeQueries(self.database)
+
+    @cached_property
+    def controllers(self) -> ControllerQueries:
+        return ControllerQueries(self.database)
 
     @cached_property
     def daemon(self) -> DaemonQueries:

@@ -15,6 +15,7 @@ from functools import cached_property
 
 from evalfleet.store.attempts.attempts import Attempts
 from evalfleet.store.audit import Audit
+from evalfleet.store.controllers import Controllers
 from evalfleet.store.daemon import Daemon
 from evalfleet.store.events import Events
 from evalfleet.store.gpus.gpus import Gpus
@@ -95,6 +96,10 @@ class Store(StoreReader):
     @cached_property
     def home(self) -> HomeRecord:
         return HomeRecord(self.database, self.events)
+
+    @cached_property
+    def controllers(self) -> Controllers:
+        return Controllers(self.database)
 
     @cached_property
     def daemon(self) -> Daemon:

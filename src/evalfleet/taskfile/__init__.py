@@ -134,11 +134,6 @@ def from_toml(text: str, *, folder: str, name: str, shown: str) -> Submission:
     return _read_toml(BytesIO(text.encode("utf-8", "replace")), shown, name, folder)
 
 
-def missing_secrets(tasks: Iterable[TaskSpec], environ: Mapping[str, str]) -> list[str]:
-    """Return, sorted, the secrets that some task asks for and the environment does not have."""
-    return sorted({name for task in tasks for name in task.secrets if not environ.get(name)})
-
-
 def _read(file: BinaryIO, shown: str, name: str, folder: str, *, suffix: str) -> Submission:
     json_lines = suffix in _JSON_LINES or (suffix != ".toml" and _looks_like_json(file))
     if json_lines:

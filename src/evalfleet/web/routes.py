@@ -12,6 +12,7 @@ from evalfleet.answers.alerts import AlertPage, ChannelTests
 from evalfleet.answers.attempts import AttemptFacts, LogPiece, TaskFacts
 from evalfleet.answers.comparison import Comparison
 from evalfleet.answers.gpus import GpuList, UnquarantinedGpu
+from evalfleet.answers.home import ControllerList
 from evalfleet.answers.machines import MachineLog, MachineLogList
 from evalfleet.answers.plans import Plan, Plans
 from evalfleet.answers.pools import BackendList, CreatedPool, DeletedPool, PoolFacts, PoolList, PoolOrder
@@ -126,6 +127,7 @@ def _runs(reading: Reading) -> list[Route]:
     kinds = [Parameter(name=name) for name in ("kind", "blame")]
     chosen = [Parameter(name="type"), Parameter(name="task"), Parameter(name="order", words=("asc", "desc"))]
     return [
+        _get(f"{API}/controllers", reading.controllers, ControllerList, "who drives which runs, and what waits"),
         _get(f"{API}/runs", reading.runs, RunPage, "the runs, newest first", *PAGE, states, search, *whose),
         _get(_RUN, reading.run, RunFacts, "one run: scores, cost, workers, what it waits for"),
         _get(f"{_RUN}/tasks", reading.tasks, TaskPage, "its tasks", *PAGE, task_states, search, *named),

@@ -9,7 +9,6 @@ import ssl
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from typing import Protocol
 
 import anyio
 from aiohttp import web
@@ -20,15 +19,11 @@ from evalfleet.config import Settings
 from evalfleet.daemon.alerts.access import Access
 from evalfleet.daemon.alerts.service import AlertService
 from evalfleet.daemon.file_limit import raise_file_limit
-from evalfleet.daemon.pool_children import PoolChildren
 from evalfleet.daemon.readers import Readers
-from evalfleet.daemon.retention import RetentionService
-from evalfleet.daemon.run_children import RunChildren
-from evalfleet.daemon.supervisor import ChildSupervisor
+from evalfleet.daemon.run_driver import RunDriver
 from evalfleet.errors import InputError
 from evalfleet.layout import Home
 from evalfleet.model import Event
-from evalfleet.pools.kinds.registry import clouds
 from evalfleet.store.open import open_store
 from evalfleet.web.app import application
 from evalfleet.web.context import Site
@@ -58,10 +53,6 @@ class Options(Struct, frozen=True, kw_only=True):
     allow_hosts: tuple[str, ...] = ()
     drive: bool = True  # runs, and pools
     runs: int = 4  # driven at a time
-
-
-class Service(Protocol):
-    async def serve(self) -> None: ...
 
 
 class Server(Struct, frozen=True, kw_only=True):
@@ -106,7 +97,7 @@ async def running(
     most = raise_file_limit()
     listening = _listen(options)
     port: int = listening.getsockname()[1]
-    start_token = _start_token(settings, port) if options.token and is_loopback(options.host) else None
+    token = _start_token(settings, port) if options.token and is_loopback(options.host) else None
     readers = Readers(settings.home)
     readers.open()
 
@@ -125,8 +116,7 @@ async def running(
         feed=feed,
         remote=remote,
     )
-    if options.drive:
-        _supervise(site, options, notice)
+    driver = _driver(site, options, notice) if options.drive else None
     alerts = AlertService(settings, Access(read=readers.call, write=site.write, notice=notice))
     await feed.open()
     runner, unheed = await _set_up(site)
@@ -136,9 +126,9 @@ async def running(
             group.start_soon(feed.serve)
             group.start_soon(alerts.serve)
             group.start_soon(lines.serve)
-            for service in _driving(site, notice) if options.drive else ():
-                group.start_soon(service.serve)
-            yield _server(options, port, start_token, site)
+            if driver is not None:
+                await group.start(driver.serve)
+            yield _server(options, port, token, site)
             group.cancel_scope.cancel()
     finally:
         unheed()
@@ -151,27 +141,10 @@ async def running(
             readers.close()
 
 
-def _driving(site: Site, notice: Callable[[str], None]) -> list[Service]:
-    """What a server does besides showing."""
-    found = [one for one in (site.run_supervisor, site.pool_supervisor) if one is not None]
-    return [*found, RetentionService(site.settings.home, site.settings.retention.rules, notice)]
-
-
-def _supervise(site: Site, options: Options, notice: Callable[[str], None]) -> None:
-    site.run_supervisor = ChildSupervisor(
-        settings=site.settings,
-        readers=site.readers,
-        write=site.write,
-        notice=notice,
-        of=RunChildren(most=options.runs),
-    )
-    site.pool_supervisor = ChildSupervisor(
-        settings=site.settings,
-        readers=site.readers,
-        write=site.write,
-        notice=notice,
-        of=PoolChildren(reachable=any(kind.provider.is_configured(site.settings) for kind in clouds())),
-    )
+def _driver(site: Site, options: Options, notice: Callable[[str], None]) -> RunDriver:
+    driver = RunDriver.of(site.settings, site.readers, site.write, notice, runs=options.runs)
+    site.run_supervisor, site.pool_supervisor = driver.runs, driver.pools
+    return driver
 
 
 async def _set_up(site: Site) -> tuple[web.AppRunner, Callable[[], None]]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from evalfleet.config import Settings
+from evalfleet.daemon.ability import Ability
 from evalfleet.daemon.run_children import RunChildren, RunStanding
 from evalfleet.daemon.supervisor import Child, Next
 from evalfleet.model import RunState
 
+RUNS = RunChildren(most=4, ability=Ability(Settings(home=Path("/nowhere"))))
 CASES = [
     (0, RunState.COMPLETED, None, 0, None),
     (1, RunState.CANCELLED, None, 0, None),
@@ -29,11 +34,11 @@ CASES = [
 @pytest.mark.parametrize(("code", "state", "cause", "times", "wanted"), CASES)
 def test_again(code: int, state: RunState, cause: str | None, times: int, wanted: float | None):
     standing = RunStanding(state=state, cause=cause)
-    assert RunChildren(most=4).delay_s(code, standing, times) == wanted
+    assert RUNS.delay_s(code, standing, times) == wanted
 
 
 def test_a_controller_that_outlived_its_server_is_waited_for_and_replaced():
-    runs, child = RunChildren(most=4), Child(recalled=True)
+    runs, child = RUNS, Child(recalled=True)
     kept = RunStanding(state=RunState.RUNNING, owner="process 7 on box", epoch=3)
     for now in (0.0, 1.0, 100.0):
         assert runs.next(child, kept, unseen=False, now=now) is Next.WAIT
@@ -53,7 +58,7 @@ def test_a_controller_that_outlived_its_server_is_waited_for_and_replaced():
     ],
 )
 def test_what_is_done_when_such_a_controller_has_ended(state: RunState, cause: str | None, after_s: float | None):
-    runs, child = RunChildren(most=4), Child(recalled=True)
+    runs, child = RUNS, Child(recalled=True)
     runs.next(child, RunStanding(state=RunState.RUNNING, owner="process 7 on box", epoch=3), unseen=False, now=0.0)
     ended = RunStanding(state=state, cause=cause, epoch=3, unfinished=state is RunState.PAUSED)
     then = runs.next(child, ended, unseen=False, now=10.0)
@@ -64,4 +69,4 @@ def test_what_is_done_when_such_a_controller_has_ended(state: RunState, cause: s
 
 def test_a_run_that_no_process_kept_is_continued_at_once():
     left = RunStanding(state=RunState.RUNNING, epoch=3)
-    assert RunChildren(most=4).next(Child(recalled=True), left, unseen=False, now=0.0) is Next.START
+    assert RUNS.next(Child(recalled=True), left, unseen=False, now=0.0) is Next.START

@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
+import msgspec
 import pytest
 from msgspec.structs import replace
 from tests.support.store import cases
@@ -20,6 +21,8 @@ from tests.support.web_client import Client, serving
 from evalfleet.daemon.pool_children import PoolChildren, PoolStanding
 from evalfleet.daemon.supervisor import Child, ChildSupervisor, Next
 from evalfleet.model import HostState, PauseCause
+from evalfleet.store.controllers import Controller
+from evalfleet.store.daemon import ChildRow
 from evalfleet.store.open import open_store
 from evalfleet.store.store import Store
 from evalfleet.web.server import Options
@@ -81,6 +84,13 @@ def settled_pool(store: Store) -> str:
     return "lab"
 
 
+def entered(store: Store, id: str) -> str:
+    """A controller that lives as long as this store is open."""
+    facts = {"member": "", "host": "box", "path": "/home", "pid": 7, "since": store.now(), "runs": 4}
+    store.controllers.enter(msgspec.convert({"id": id, **facts}, Controller))
+    return id
+
+
 MADE: dict[str, Callable[[Store], str]] = {"run": paused, "pool": settled_pool}
 COMMANDS = {"run": "resume {} --stay-paused", "pool": "pool settle {}"}
 
@@ -132,7 +142,8 @@ async def test_a_request_that_comes_during_a_look_is_kept(home: Path, store: Sto
     await held.looked.wait()
     name = MADE[kind](store)  # the look knows nothing of it
     await supervisor.request(name)
-    assert store.daemon.children(kind) == {name: False}, "it is in the store before the answer"
+    ours = ChildRow(supervisor.registration.id)
+    assert store.daemon.children(kind) == {name: ours}, "it is in the store before the answer"
     held.go_on.set()
     assert await started(home) == [COMMANDS[kind].format(name)]
 
@@ -161,7 +172,7 @@ async def test_a_request_while_its_process_ends_starts_another(home: Path, store
 @pytest.mark.parametrize("kind", ["run", "pool"])
 async def test_the_next_server_goes_on_with_what_was_requested(home: Path, store: Store, controller: Path, kind: str):
     name = MADE[kind](store)
-    store.daemon.remember_child(kind, name, retry=kind == "pool")
+    store.daemon.request_child(kind, name, retry=kind == "pool")
     async with server(home):
         again = " --again" if kind == "pool" else ""
         assert await started(home) == [COMMANDS[kind].format(name) + again]
@@ -181,11 +192,12 @@ async def test_the_files_of_older_versions_are_read_once(home: Path, store: Stor
 
 
 async def test_what_another_server_remembers_is_left_alone(home: Path, store: Store, client: Client):
-    store.daemon.remember_child("pool", "of another server", retry=False)
+    other = entered(store, "another server")
+    store.daemon.request_child("pool", "its pool", other)
     name = settled_pool(store)
     await supervisor_of(client, "pool").request(name)
     await started(home)
-    await until(lambda: store.daemon.children("pool") == {"of another server": False})
+    await until(lambda: store.daemon.children("pool") == {"its pool": ChildRow(other)})
 
 
 async def test_a_controller_that_crashed_is_started_again_after_a_delay(home: Path, store: Store, client: Client):
@@ -198,7 +210,7 @@ async def test_a_controller_that_crashed_is_started_again_after_a_delay(home: Pa
     child = supervisor._children[run.id]  # pyright: ignore[reportPrivateUsage]
     await until(lambda: child.failures == 1)
     assert child.not_before > anyio.current_time()
-    assert store.daemon.children("run") == {run.id: False}
+    assert store.daemon.children("run") == {run.id: ChildRow(supervisor.registration.id)}
     await supervisor.request(run.id)  # whoever asks need not wait
     await started(home, 2)
 

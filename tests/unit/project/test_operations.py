@@ -108,6 +108,8 @@ TABLE: dict[str, tuple[str | No, str | No, str | No]] = {
     ),
     "see GPUs": ("gpus", "GET /gpus", "GpuPool"),
     "let a GPU be leased again": ("gpus", "POST /gpus/unquarantine", No("a person looks at the machine first")),
+    "see controllers": ("controllers", "GET /controllers", "list_controllers"),
+    "drive queued runs": ("controller", No("a server drives runs itself"), "RunHandle.wait"),
     "see alerts": ("alerts", "GET /alerts POST /alerts/test", No("alerts are sent to programs by webhook")),
     "see benchmarks": ("benchmarks agents", "GET /benchmarks", No("`submit_benchmark` names those that it knows")),
     "keep a run": ("pin unpin", "POST /runs/RUN/pin POST /runs/RUN/unpin", "RunHandle.pin RunHandle.unpin"),

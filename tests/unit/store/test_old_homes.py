@@ -40,6 +40,7 @@ FROZEN = {
     "0020_tiers.sql": "d31371a53f9c50ac",
     "0021_users.sql": "b368afff5f29f309",
     "0022_retention.sql": "e5db67b2f71e9cbb",
+    "0023_controllers.sql": "00deac51e314f9cd",
 }
 
 

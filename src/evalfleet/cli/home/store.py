@@ -11,7 +11,24 @@ from evalfleet.cli.shared.options import home_option, json_option
 
 @click.group("store")
 def command() -> None:
-    """Move what a home remembers to another database."""
+    """Move what a home remembers to another database, or share it with other folders."""
+
+
+@command.command("join")
+@json_option
+@home_option
+def join(as_json: bool, home: str | None) -> None:
+    """Let this folder use the store at [store] url, which is that of a home elsewhere.
+
+    The folder gets collected files, a spool and settings of its own. `evalfleet controller` joins by itself.
+    """
+    from evalfleet.operations.controllers import join_home
+
+    done = join_home(config.load(home))
+    if as_json:
+        print_document(done)
+    else:
+        click.echo(f"{done.folder} joined the home {done.home}")
 
 
 @command.command("copy")

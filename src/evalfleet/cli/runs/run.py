@@ -79,7 +79,9 @@ def command(
     from evalfleet.cli.runs.shared.serve_beside import page_beside
     from evalfleet.cli.shared.drive import Show, drive_and_report
     from evalfleet.engine.controller import take
+    from evalfleet.operations.ownership import ownership
     from evalfleet.operations.submit import RunOptions, require_secrets, submit
+    from evalfleet.store.home.place import url_of
     from evalfleet.store.open import open_store
 
     if detach and thresholds.given:
@@ -90,14 +92,17 @@ def command(
     machines.check(pool)
     remote = (pool or machines.backend or plan) is not None
     submission = overrides.applied(submission_of(source, chosen, settings, overrides.timeout_s, remote=remote))
-    require_secrets(submission)  # before a home is made
+    elsewhere = detach and url_of(settings.home) is not None
+    if not elsewhere:
+        require_secrets(settings, submission, ownership(settings, wanted["project"], {}))  # before a home is made
     with closing(open_store(settings.home)) as store:
         if plan is not None:
             run, answer = submit_as_planned(settings, store, source, submission, machines, plan, pool=pool, **wanted)
         elif machines.backend:
             run, answer = submit_on_own(settings, store, submission, machines, **wanted)
         else:
-            run, answer = submit(settings, store, submission, RunOptions(pool=pool, **wanted))
+            options = RunOptions(pool=pool, **wanted)
+            run, answer = submit(settings, store, submission, options, elsewhere=elsewhere)
         if answer.warning is not None:
             click.echo(f"evalfleet: warning: {answer.warning}", err=True)
         _tell(run, answer, detach=detach, as_json=as_json)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from evalfleet import config
 from evalfleet.core.readiness import Notice
+from evalfleet.errors import WrongFolder
 from evalfleet.hosts.base import FixedFleet, Fleet
 from evalfleet.hosts.local.backend import LocalBackend, LocalSettings
 from evalfleet.model import Run
@@ -12,13 +13,25 @@ from evalfleet.store.home.facts import identified
 from evalfleet.store.reader import StoreReader
 
 
+def require_here(store: StoreReader, run: Run) -> None:
+    """Raise WrongFolder where the run can be driven in another folder of the home only."""
+    need = store.controllers.need(run)
+    if need.member not in (None, store.database.member):
+        raise WrongFolder(
+            f"run {run.id} can be driven in {store.home.folder(need.member)} only: {need.why}. A controller there takes it: "
+            "`evalfleet controller`"
+        )
+
+
 def fleet_of(settings: config.Settings, store: StoreReader, run: Run, notice: Notice) -> Fleet:
     """The hosts of the run's pool, or this machine.
 
     Raises:
         NotFound: the pool was deleted.
         ConfigError: a package that the pool needs is not installed.
+        WrongFolder: see `require_here`.
     """
+    require_here(store, run)
     home = identified(settings.home, store.home.identity())
     if run.policy.pool is not None:
         from evalfleet.engine.supervisor import owner_name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from evalfleet.config import Settings
@@ -84,6 +85,13 @@ class PoolKind(Protocol):
         Raises InputError.
         """
         ...
+
+
+@runtime_checkable
+class NeedsFiles(Protocol):
+    """What a kind may have besides: its hosts are reached with files of this machine."""
+
+    def needed_files(self, pool: Pool) -> Sequence[Path]: ...
 
 
 @runtime_checkable

@@ -36,6 +36,9 @@ class SshKind:
             raise InputError("hosts: is missing; it names a file with [[host]] above each machine")
         return ssh_pool.settings(Path(options["hosts"]), trust_first_use=trust)
 
+    def needed_files(self, pool: Pool) -> list[Path]:
+        return sorted({host.key for host in ssh_pool.hosts(pool) if host.key is not None})
+
     def fleet(
         self, settings: Settings, store: StoreReader, pool: Pool, run: Run, process: str, notice: Notice
     ) -> FixedFleet:

@@ -32,6 +32,11 @@ class Database(Protocol):
     the call may be made again), StoreUnwritable, StoreCorrupt, and InputError for text that is not Unicode.
     """
 
+    @property
+    def member(self) -> str:
+        """The further folder of the home that uses this connection; "": the first one."""
+        ...
+
     def rows(self, name: str, /, **values: Any) -> list[Row]:
         """Execute one statement and return all its rows."""
         ...

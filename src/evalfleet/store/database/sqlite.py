@@ -72,6 +72,10 @@ class SqliteDatabase:
     def connection(self) -> sqlite3.Connection:
         return self._connection
 
+    @property
+    def member(self) -> str:
+        return ""  # a file is in one folder
+
     def rows(self, name: str, /, **values: Any) -> list[Row]:
         try:
             with self._in_use:

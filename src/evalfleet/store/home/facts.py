@@ -46,12 +46,15 @@ def identified(path: Path, identity: Identity) -> Home:
     return Home(path, identity.id, tuple(one.id for one in identity.former))
 
 
+def facts_in(row: Any) -> Facts:
+    return Facts(**{name: row[name] for name in Facts.__struct_fields__})
+
+
 def identity_of(row: Any) -> Identity:
-    names = Facts.__struct_fields__
     return Identity(
         id=row["id"],
         label=row["label"],
         legacy=row["legacy"],
         former=msgspec.json.decode(row["former"], type=tuple[Former, ...]),
-        facts=Facts(**{name: row[name] for name in names}),
+        facts=facts_in(row),
     )

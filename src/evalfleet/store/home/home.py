@@ -17,6 +17,14 @@ class HomeQueries:
         """The home's id, label and place."""
         return identity_of(self._db.rows("select_home")[0])
 
+    def folder(self, member: str) -> str:
+        """Where a folder of the home is, in words: "/data/evalfleet on box1"."""
+        if not member:
+            known = self.identity()
+            return f"{known.facts.path} on {known.label.partition('@')[2].rpartition('-')[0]}"
+        found = self._db.rows("select_member", id=member)
+        return f"{found[0]['path']} on {found[0]['host']}" if found else "a folder that is gone"
+
 
 class HomeRecord(HomeQueries):
     def __init__(self, database: Database, events: Events) -> None:

@@ -13,13 +13,14 @@ import os
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from evalfleet.config import login_name
 from evalfleet.errors import CopiedHome
 from evalfleet.store.database.base import Database
 from evalfleet.store.database.file_lock import holder
-from evalfleet.store.home.facts import Facts, Former, Identity, identity_of
-from evalfleet.store.home.place import anchor
+from evalfleet.store.home.facts import Facts, Former, Identity, facts_in, identity_of
+from evalfleet.store.home.place import anchor, member_of
 
 _BOOT, _MACHINE = Path("/proc/sys/kernel/random/boot_id"), Path("/etc/machine-id")
 
@@ -72,9 +73,20 @@ def read(database: Database) -> Identity | None:
     return identity_of(found[0]) if found else None
 
 
+def read_here(database: Database, home: Path) -> Identity | None:
+    """Like `read`, with the place of this folder where it is a further one of the home. Raises CopiedHome: it is not any more."""
+    known, member = read(database), member_of(home)
+    if known is None or not member:
+        return known
+    found = database.rows("select_member", id=member)
+    if not found:
+        raise CopiedHome(f"{home} does not belong to the home any more; remove {anchor(home)}, and join again")
+    return replace(known, facts=facts_in(found[0]))
+
+
 def copy_words(database: Database, home: Path) -> str | None:
     """What a copy says of itself; None where it is none."""
-    known, now = read(database), facts_of(home)
+    known, now = read_here(database, home), facts_of(home)
     if known is None or not is_copy(known.facts, now, stays=still_there(known.facts, now)):
         return None
     if _is_elsewhere(known.facts, now):
@@ -95,7 +107,7 @@ def settle(database: Database, home: Path, *, copies: bool) -> None:
     Raises:
         CopiedHome: it is a copy.
     """
-    known, now = read(database), facts_of(home)
+    known, now, member = read_here(database, home), facts_of(home), member_of(home)
     if known is not None and known.facts == now:
         return
     words = copy_words(database, home)
@@ -109,6 +121,8 @@ def settle(database: Database, home: Path, *, copies: bool) -> None:
     with database.transaction():
         if read(database) is None:
             _insert(database, now, legacy=_legacy(home), former=())
+        elif member:
+            database.rows("place_member", id=member, **msgspec.to_builtins(now))
         else:
             database.rows("place_home", **msgspec.to_builtins(now))
 
@@ -119,9 +133,13 @@ def adopt(database: Database, home: Path) -> tuple[Identity, Identity] | None:
     Raises:
         CopiedHome: the original is in use.
     """
-    known, now = read(database), facts_of(home)
+    known, now = read_here(database, home), facts_of(home)
     if known is None or copy_words(database, home) is None:
         return None
+    if member_of(home):
+        raise CopiedHome(
+            f"{home} is a copy of a further folder of the home, which cannot take its place; remove {anchor(home)}, and join again"
+        )
     there = _original(known, now)
     if there is not None and there.endswith(_IN_USE):
         raise CopiedHome(f"the original of this home is {there}: {known.facts.path}. End what uses it first")

@@ -2,6 +2,7 @@
 
 The file is written when a home is used with `[store] url` for the first time, so that every process of the home finds the same store,
 whatever folder it was started in. It is never written again: its number tells a home from its copy, as that of an SQLite file does.
+Further folders may join the home (`join`); such a folder is a *member*, and its file says which.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ _STAGED = "store.json.new"
 _MARK = "store.mark"
 
 
-class Pointer(msgspec.Struct, frozen=True):
+class Pointer(msgspec.Struct, frozen=True, omit_defaults=True):
     url: str
+    member: str = ""  # which further folder of the home it is; "": the first one
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -46,12 +48,23 @@ def anchor(home: Path) -> Path:
 
 def pointed(home: Path) -> str | None:
     """The address that the file in the home names; None: there is no such file. Raises StoreCorrupt."""
+    pointer = _read(home)
+    return None if pointer is None else pointer.url
+
+
+def member_of(home: Path) -> str:
+    """Which further folder of a home it is; "": the first one. Raises StoreCorrupt."""
+    pointer = _read(home)
+    return "" if pointer is None else pointer.member
+
+
+def _read(home: Path) -> Pointer | None:
     try:
         text = (home / POINTER).read_bytes()
     except (OSError, ValueError):
         return None
     try:
-        return msgspec.json.decode(text, type=Pointer).url
+        return msgspec.json.decode(text, type=Pointer)
     except msgspec.MsgspecError as error:
         raise StoreCorrupt(f"{home / POINTER} cannot be understood ({error}); restore it from a backup") from error
 
@@ -75,14 +88,14 @@ def url_of(home: Path) -> str | None:
 def point(home: Path, url: str) -> None:
     """Let the home use that store from now on. Does nothing where it does already."""
     with suppress(FileExistsError):
-        _write(home / POINTER, url)
+        _write(home / POINTER, Pointer(url))
 
 
-def stage(home: Path, url: str) -> Path:
+def stage(home: Path, url: str, member: str = "") -> Path:
     """Write the file beside its place; `use_staged` puts it there. Its number is that of the file in place."""
     file = home / _STAGED
     file.unlink(missing_ok=True)
-    _write(file, url)
+    _write(file, Pointer(url, member))
     return file
 
 
@@ -97,10 +110,10 @@ def set_aside(file: Path) -> str:
     return str(kept)
 
 
-def _write(file: Path, url: str) -> None:
+def _write(file: Path, pointer: Pointer) -> None:
     number = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(number, "wb") as opened:
-        opened.write(msgspec.json.encode(Pointer(url)))
+        opened.write(msgspec.json.encode(pointer))
         opened.flush()
         os.fsync(number)
 

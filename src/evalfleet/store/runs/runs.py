@@ -37,15 +37,24 @@ class Runs(RunQueries):
         base_env: dict[str, str],
         open: bool = False,
         ownership: Ownership | None = None,
+        secrets: Iterable[str] = (),
     ) -> Run:
-        """Store a run with all its tasks. Event `run.submitted`. `tasks` is read to its end before anything is written.
-        Raises InputError for a key that is used twice."""
+        """Store a run with all its tasks, and what it needs of its controller. Event `run.submitted`. `tasks` is read to its end before
+        anything is written.
+
+        Args:
+            secrets: that tasks which are added later will ask for.
+
+        Raises InputError for a key that is used twice.
+        """
         from tempfile import SpooledTemporaryFile  # heavy, and only needed here
 
         whose = ownership or Ownership()
+        wanted = set(secrets)
         # The tasks may come from a slow pipe: they are read before the transaction, which other writers wait for.
         with SpooledTemporaryFile(max_size=_IN_MEMORY) as spool:
             for spec in tasks:
+                wanted.update(spec.secrets)
                 spool.write(rows.to_json(spec).encode() + b"\n")
             spool.seek(0)
             with self._db.transaction():
@@ -65,8 +74,15 @@ class Runs(RunQueries):
                 )
                 count = self._tasks.insert(run_id, spool, after=0)
                 self._order.rank(run_id, name, policy)
+                self._keep_need(run_id, policy, wanted)
                 self._events.write(run_id, "run.submitted", {"name": name, "tasks": count})
                 return self.get(run_id)
+
+    def _keep_need(self, run_id: str, policy: Policy, secrets: set[str]) -> None:
+        local, files = policy.pool is None, ", ".join(policy.files)
+        why = "its tasks run on that machine" if local else f"its files ({files}) are there" if files else ""
+        member = self._db.member if why else None
+        self._db.rows("insert_need", id=run_id, member=member, why=why, secrets=rows.to_json(sorted(secrets)))
 
     def take(self, run_id: str, driver: str) -> Run:
         """Become the driver, and raise the epoch. Event `run.taken`. Raises Owned while another driver lives, NotFound."""

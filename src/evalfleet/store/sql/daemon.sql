@@ -1,12 +1,21 @@
 -- name: select_children
-select name, retry from child where kind = :kind order by name;
+select name, retry, controller from child where kind = :kind order by name;
+
+-- name: select_child
+select controller from child where kind = :kind and name = :name;
 
 -- name: upsert_child
-insert into child (kind, name, retry) values (:kind, :name, :retry)
-on conflict (kind, name) do update set retry = excluded.retry;
+insert into child (kind, name, retry, controller) values (:kind, :name, :retry, :controller)
+on conflict (kind, name) do update set retry = excluded.retry, controller = excluded.controller;
+
+-- name: release_child
+update child set controller = '' where kind = :kind and name = :name and controller = :controller;
+
+-- name: release_children
+update child set controller = '' where controller = :controller;
 
 -- name: delete_child
-delete from child where kind = :kind and name = :name;
+delete from child where kind = :kind and name = :name and controller = :controller;
 
 -- name: select_alert_sender
 select * from alert_sender;

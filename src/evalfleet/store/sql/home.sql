@@ -11,3 +11,13 @@ update home set path = :path, inode = :inode, device = :device, boot = :boot, ma
 
 -- name: forget_home
 delete from home;
+
+-- name: select_member
+select * from member where id = :id;
+
+-- name: insert_member
+insert into member (id, host, path, inode, device, boot, machine, joined_at)
+values (:id, :host, :path, :inode, :device, :boot, :machine, :joined_at);
+
+-- name: place_member
+update member set path = :path, inode = :inode, device = :device, boot = :boot, machine = :machine where id = :id;

@@ -18,6 +18,7 @@ from evalfleet.answers.server import BenchmarkList, Me, RequestAnswer
 from evalfleet.daemon.alerts import state as alerts
 from evalfleet.model import RunFilter, RunState, TaskState
 from evalfleet.operations.benchmarks import listed
+from evalfleet.operations.controllers import controller_list
 from evalfleet.operations.ownership import tags_of
 from evalfleet.operations.pools import backends, status
 from evalfleet.report.pools import pool_count
@@ -53,6 +54,9 @@ class Reading(Handlers):
             )
 
         return await self._told(None, ask)
+
+    async def controllers(self, request: web.Request) -> web.Response:
+        return await self._told(("controllers",), controller_list)
 
     async def runs(self, request: web.Request) -> web.Response:
         page = params.page(request)

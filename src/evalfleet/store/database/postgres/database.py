@@ -41,6 +41,7 @@ from evalfleet.store.database.postgres.server import (
 )
 from evalfleet.store.database.postgres.session import Session
 from evalfleet.store.database.postgres.unsent import Unsent
+from evalfleet.store.home import place
 
 Clock = Callable[[], float]
 
@@ -65,6 +66,7 @@ class PostgresDatabase:
         home: gets a mark of what was seen last, see `place`.
         """
         self._mark = SeenMark(home)
+        self.member = "" if home is None else place.member_of(home)
         self._url = url
         self._readonly = readonly
         self._server_clock = ServerClock()
@@ -77,6 +79,7 @@ class PostgresDatabase:
         self._session = Session()
         self._changed = False
         self._over: StoreError | None = None
+        self.schema = ""  # until it is known: notifications may come before
         self._streams = itertools.count(1)
         self._replay = Replay()
         self._unsent = Unsent()
