@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         submit_study,
     )
     from evalfleet.api.gpus import GpuPool
-    from evalfleet.api.housekeeping import prune
+    from evalfleet.api.housekeeping import backup, prune, restore
     from evalfleet.api.plans import list_plans, plan, plan_async, show_plan
     from evalfleet.api.pools import PoolHandle, create_pool, list_pools, open_pool
 
@@ -39,6 +39,7 @@ __all__ = [
     "Task",
     "TaskResult",
     "__version__",
+    "backup",
     "create_pool",
     "import_results",
     "list_controllers",
@@ -52,6 +53,7 @@ __all__ = [
     "plan",
     "plan_async",
     "prune",
+    "restore",
     "show_plan",
     "submit",
     "submit_benchmark",
@@ -60,7 +62,7 @@ __all__ = [
 
 _POOLS = dict.fromkeys(("PoolHandle", "create_pool", "list_pools", "open_pool"), "evalfleet.api.pools")
 _PLANS = dict.fromkeys(("list_plans", "plan", "plan_async", "show_plan"), "evalfleet.api.plans")
-_HOUSEKEEPING = dict.fromkeys(("prune",), "evalfleet.api.housekeeping")
+_HOUSEKEEPING = dict.fromkeys(("backup", "prune", "restore"), "evalfleet.api.housekeeping")
 _HOMES = dict.fromkeys(__all__, "evalfleet.api") | _POOLS | _PLANS | _HOUSEKEEPING | {"GpuPool": "evalfleet.api.gpus"}
 
 

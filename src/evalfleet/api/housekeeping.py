@@ -6,8 +6,12 @@ from evalfleet import config, duration
 from evalfleet.api.tasks import Folder
 from evalfleet.core.retention import Part
 from evalfleet.errors import InputError
+from evalfleet.operations.housekeeping import backup as backups
 from evalfleet.operations.housekeeping import prune as pruning
+from evalfleet.operations.housekeeping import restore as restoring
+from evalfleet.operations.housekeeping.backup import BackedUp
 from evalfleet.operations.housekeeping.prune import Pruned
+from evalfleet.operations.housekeeping.restore import Restored
 from evalfleet.validation import sentence
 
 
@@ -43,6 +47,30 @@ def prune(
     if not runs and not rules.is_set:
         raise InputError('name runs, or give a rule such as artifacts="30d"; [retention] has none')
     return pruning.prune(machine.home, rules, runs=runs, what=Part(what), dry_run=dry_run)
+
+
+def backup(to: Folder, *, home: Folder | None = None) -> BackedUp:
+    """Back a home up while its runs go on, as `evalfleet backup`: to a folder, or to a new file whose name ends in .zip.
+
+    Raises NotFound, InputError, StoreError, OSError; Owned: another backup or a prune is at work.
+    """
+    return backups.backup(config.load(home).home, to)
+
+
+def restore(
+    source: Folder, *, home: Folder | None = None, adopt: bool = False, replace: bool = False, store: str | None = None
+) -> Restored:
+    """Make a home of a backup, as `evalfleet restore`.
+
+    Args:
+        home: the home to make.
+        adopt: it takes the place of the original, which must be gone for good.
+        replace: set a home aside that is there and that nothing uses.
+        store: the address of an empty PostgreSQL database that remembers the runs from then on.
+
+    Raises InputError, Refused, Owned, CopiedHome, StoreError, OSError.
+    """
+    return restoring.restore(source, config.load(home).home, adopt=adopt, replace=replace, store=store)
 
 
 def _seconds(name: str, age: str | float) -> float:

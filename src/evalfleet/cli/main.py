@@ -55,6 +55,8 @@ COMMANDS: dict[str, dict[str, str]] = {
         "pin": "Keep a run: nothing of it is removed.",
         "unpin": "Take the pin of a run away.",
         "prune": "Remove files of finished runs to make room.",
+        "backup": "Back the home up while its runs go on.",
+        "restore": "Make a home of a backup.",
     },
     "Machines": {
         "pool": "Manage named sets of machines for runs.",
@@ -89,6 +91,7 @@ _FOLDERS = {
 _SHARED = {
     "runs.steer": "pause amend cancel hold release quarantine unquarantine",
     "keep.pins": "pin unpin",
+    "keep.backup": "backup restore",
     "machines.offers": "sizes prices quota",
 }
 MODULES: dict[str, str] = {

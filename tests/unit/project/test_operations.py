@@ -113,6 +113,8 @@ TABLE: dict[str, tuple[str | No, str | No, str | No]] = {
     "see alerts": ("alerts", "GET /alerts POST /alerts/test", No("alerts are sent to programs by webhook")),
     "see benchmarks": ("benchmarks agents", "GET /benchmarks", No("`submit_benchmark` names those that it knows")),
     "keep a run": ("pin unpin", "POST /runs/RUN/pin POST /runs/RUN/unpin", "RunHandle.pin RunHandle.unpin"),
+    "back up a home": ("backup", No("a backup lies beside the person who keeps it"), "backup"),
+    "restore a home": ("restore", No("a server serves a home that is there already"), "restore"),
     "make room": ("prune", "POST /prune", "prune"),
     "serve the page": ("serve", "GET /me", No("a server is a process of its own")),
     "say who may use the page": ("token", No("a token must not make tokens"), _HERE),
