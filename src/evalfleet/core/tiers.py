@@ -67,36 +67,48 @@ class TierBreaker(Struct, frozen=True, kw_only=True):
     reason: str | None = None  # why it was opened last
 
     def observe(
-        self, hosts: Sequence[TierHost], now: float, terms: TierTerms, refusal: str | None = None
+        self,
+        hosts: Sequence[TierHost],
+        now: float,
+        terms: TierTerms,
+        refusal: str | None = None,
+        *,
+        began: float = 0.0,
     ) -> TierBreaker:
         """The breaker after a look at the tier.
 
         Args:
-            hosts: those that it has, and those that failed lately.
+            hosts: those that it has, and those that failed.
             refusal: why nothing can be had of the tier at all.
+            began: when one of them served last, or the first of these looks was. What was long before says nothing of it now.
         """
         match self.state:
             case BreakerState.OPEN:
                 due = self.retry_at is not None and now >= self.retry_at
                 return self._moved(BreakerState.HALF_OPEN, now, retry_at=None) if due else self
             case BreakerState.HALF_OPEN:
-                return self._probed(hosts, now, terms, refusal)
+                return self._probed(hosts, now, terms, refusal, began)
             case _:
-                return self._watched(hosts, now, terms, refusal)
+                return self._watched(hosts, now, terms, refusal, began)
 
-    def _probed(self, hosts: Sequence[TierHost], now: float, terms: TierTerms, refusal: str | None) -> TierBreaker:
+    def _probed(
+        self, hosts: Sequence[TierHost], now: float, terms: TierTerms, refusal: str | None, began: float
+    ) -> TierBreaker:
         if any(host.condition is Condition.SERVING for host in hosts):
             return self._moved(BreakerState.CLOSED, now, failed={}, reason=None)
-        late = f"no worker served within {terms.start_s:g} s" if now - self.since >= terms.start_s else None
-        reasons = [host.reason for host in self._news(hosts)]
+        tried_s = now - max(self.since, began)
+        late = f"no worker served within {terms.start_s:g} s" if tried_s >= terms.start_s else None
+        reasons = [host.reason for host in self._news(hosts, began - terms.start_s)]
         why = refusal or (reasons[-1] if reasons else late)
         return self if why is None else self.opened(why, now, terms)
 
-    def _watched(self, hosts: Sequence[TierHost], now: float, terms: TierTerms, refusal: str | None) -> TierBreaker:
+    def _watched(
+        self, hosts: Sequence[TierHost], now: float, terms: TierTerms, refusal: str | None, began: float
+    ) -> TierBreaker:
         if any(host.condition is Condition.SERVING for host in hosts):
             calm = self.openings and now - self.since >= terms.cool_down_s
             return replace(self, failed={}, openings=0 if calm else self.openings) if self.failed or calm else self
-        failed = self.failed | {host.name: host.reason for host in self._news(hosts)}
+        failed = self.failed | {host.name: host.reason for host in self._news(hosts, began - terms.start_s)}
         if refusal is not None:
             return self.opened(refusal, now, terms)
         if failed and len(failed) >= min(FAILURES, max(1, len(_present(hosts) | failed.keys()))):
@@ -105,8 +117,10 @@ class TierBreaker(Struct, frozen=True, kw_only=True):
             return replace(self, failed=failed).opened(f"{reasons[-1]}{more}", now, terms)
         return self if failed == self.failed else replace(self, failed=failed)
 
-    def _news(self, hosts: Sequence[TierHost]) -> list[TierHost]:
-        return [host for host in hosts if host.condition is Condition.FAILED and host.since >= self.since]
+    def _news(self, hosts: Sequence[TierHost], after: float) -> list[TierHost]:
+        """What failed since the breaker was moved, and not before that moment."""
+        first = max(self.since, after)
+        return [host for host in hosts if host.condition is Condition.FAILED and host.since >= first]
 
     def opened(self, reason: str, now: float, terms: TierTerms) -> TierBreaker:
         """The tier failed. Of one that is open already nothing new is learnt."""

@@ -16,7 +16,7 @@ from evalfleet.errors import WrongFolder
 from evalfleet.layout import Home
 from evalfleet.model import DesiredState, Pool, PoolHost
 from evalfleet.pools.cloud.problems import Action, Cause, Problem, Refusal
-from evalfleet.pools.cloud.protocol import Cloud, CloudProvider, ReachedByMailbox, RunsJobs
+from evalfleet.pools.cloud.protocol import Cloud, CloudProvider, ReachedByMailbox, RunsJobs, keeps_stopped
 from evalfleet.pools.cloud.purchases import Purchases, candidates
 from evalfleet.pools.cloud.records import LABEL_OWNER, Offering
 from evalfleet.pools.machine.keys import login_key
@@ -63,7 +63,7 @@ class PoolContext:
         self.login = login_key(self.home)
         self.identity = identity
         self.mailbox = mailbox
-        self.keeps_stopped = not isinstance(provider, ReachedByMailbox) or provider.keeps_stopped
+        self.keeps_stopped = keeps_stopped(provider)
         self.moves_deadlines = not isinstance(provider, RunsJobs)
         self.purchases = Purchases(record, provider.family, random.Random(), cloud.poll_s)
         self._pool: Pool | None = None

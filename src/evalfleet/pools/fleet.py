@@ -19,7 +19,7 @@ from evalfleet.hosts.ssh.tools import first_failed
 from evalfleet.model import DesiredState, HostState, Pool, PoolHost, Run
 from evalfleet.pools.busy import waiting
 from evalfleet.pools.cloud.problems import Refusal
-from evalfleet.pools.cloud.protocol import Cloud
+from evalfleet.pools.cloud.protocol import Cloud, keeps_stopped
 from evalfleet.pools.cloud.waits import told_to
 from evalfleet.pools.context import opened_mailbox
 from evalfleet.pools.controller import PoolController, own_pool, reconcile_pool
@@ -189,9 +189,10 @@ class PoolFleet:
             when = time.strftime("%H:%M", time.localtime(until))
             rows = await thread.call(store.hosts.of_pool, self._name)
             usd = sum(row.usd_per_hour + row.kept_usd_per_hour for row in rows if row.allocated_since is not None)
+            end = "stop" if keeps_stopped(self._provider) else "are deleted"
             self._notice(
                 f"pool {self._name} is still there, and costs ${usd / self._provider.speed(self._settings):.2f} an hour "
-                f"until about {when}: then its machines stop; `evalfleet pool stop {self._name}` or `pool delete` "
+                f"until about {when}: then its machines {end}; `evalfleet pool stop {self._name}` or `pool delete` "
                 "ends it now"
             )
 

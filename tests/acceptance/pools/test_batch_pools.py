@@ -88,7 +88,9 @@ def test_an_account_without_quota_is_told(tmp_path: Path):
 def lose_the_node_after_the_first_end(here: Rented, boxes: Path) -> None:
     """The first task ends, is uploaded, and its node is taken back while the second one still runs there."""
     (here.fleet.folder / "go").touch()
-    wait_for(lambda: list(boxes.rglob("attempts/*.json")), "the upload")
+    wait_for(
+        lambda: list(boxes.rglob("attempts/*.1.1.json")), "the upload of the task's files, and not only the canary's"
+    )
     assert here.control("POST", "evictions", {"count": 1})["evicted"]
     wait_for(lambda: here.events("node.preempted"), "the loss of the node")
 

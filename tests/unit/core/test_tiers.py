@@ -159,6 +159,15 @@ def test_a_probe_decides(looked: list[TierHost], after_s: float, refusal: str | 
     assert TRIED.observe(looked, COOL_S + after_s, TERMS, refusal).state is state
 
 
+def test_what_was_before_anybody_looked_says_little():
+    """Machines that a run lost yesterday, and a trial that ended with its run, are nothing against the tier today."""
+    day = 86400.0
+    assert TierBreaker().observe(hosts(3), day, TERMS, began=day).state is CLOSED
+    assert TierBreaker().observe(hosts(3, since=day - 60), day, TERMS, began=day).state is OPEN
+    assert TRIED.observe([], day, TERMS, began=day).state is HALF_OPEN
+    assert TRIED.observe([], day + TERMS.start_s, TERMS, began=day).state is OPEN
+
+
 def test_each_cool_down_is_twice_as_long_up_to_a_limit_also_of_a_tier_that_comes_and_goes():
     waits: list[float] = []
     breaker, now = TierBreaker(), 0.0

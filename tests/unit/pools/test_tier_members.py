@@ -101,6 +101,17 @@ def test_machines_that_take_too_long_fail_and_a_row_that_is_written_again_is_no_
     assert broken.look({}, 900.0, TERMS, SILENCE_S).state is BreakerState.HALF_OPEN
 
 
+def test_machines_that_were_lost_in_the_course_of_a_day_do_not_open_it_when_the_last_one_is_taken_back():
+    found = member(*(row(n, HostState.LOST, updated_at=100.0) for n in range(4, 8)), hosts=WAYS[:1])
+    found.rows = [READY[0], *found.rows]
+    day = 86400.0
+    assert found.look({}, 100.0, TERMS, SILENCE_S).state is CLOSED
+    assert found.look({}, day, TERMS, SILENCE_S).state is CLOSED
+    found.rows = [row(1, HostState.LOST, facts={"preempted": True}), *found.rows[1:]]
+    found.fleet = FakeFleet()
+    assert found.look({}, day + 1, TERMS, SILENCE_S).state is CLOSED
+
+
 def test_silence_counts_after_a_while_and_only_if_it_is_a_fault():
     tier = member(*READY, hosts=WAYS)
     silent = {one.name: "no route to host" for one in READY}

@@ -265,6 +265,11 @@ class ReachedByMailbox(Protocol):
         ...
 
 
+def keeps_stopped(provider: CloudProvider) -> bool:
+    """Whether its machines can be stopped and started again. If not, they are deleted where others would be stopped."""
+    return not isinstance(provider, ReachedByMailbox) or provider.keeps_stopped
+
+
 @runtime_checkable
 class ListsBoxes(Protocol):
     """What a provider of such machines has besides, if boxes can be found that no home remembers."""

@@ -20,7 +20,7 @@ from evalfleet.errors import InputError
 from evalfleet.hosts.access import ReachableHost, UnavailableHost
 from evalfleet.hosts.base import Fleet
 from evalfleet.model import JsonObject, Pool, PoolHost, Run
-from evalfleet.pools.cloud.protocol import CloudProvider, ReachedByMailbox
+from evalfleet.pools.cloud.protocol import CloudProvider, ReachedByMailbox, keeps_stopped
 from evalfleet.pools.machine.reach import reached
 from evalfleet.pools.settings import NAME_PREFIX, PoolSettings, settings_of
 from evalfleet.store.reader import StoreReader
@@ -57,6 +57,10 @@ class CloudKind:
     @property
     def title(self) -> str:
         return self.provider.title
+
+    @property
+    def keeps_stopped(self) -> bool:
+        return keeps_stopped(self.provider)
 
     def settings(self, options: Mapping[str, Any], settings: Settings) -> JsonObject:
         self.provider.require_ready(settings)  # what is missing there is said before anything is written

@@ -41,6 +41,7 @@ class Member:
         self._starting_since: dict[str, float] = {}
         self._failed_since: dict[str, float] = {}  # machines; their rows are written again later
         self._refused_since: float | None = None
+        self._began: float | None = None  # when a host of it served last, or it was looked at first
         self._met: set[str] = set()  # hosts that took work, or could have
 
     @property
@@ -77,11 +78,14 @@ class Member:
         self.hosts += [
             one for row in self.rows if (one := self._machine(row, now, terms, is_there=row.name in there)) is not None
         ]
-        breaker = self.breaker
+        if self._began is None or any(host.condition is Condition.SERVING for host in self.hosts):
+            self._began = now
         if len(self._faults) >= FAILURES:
             said, self._faults = self._faults[-1], []
-            return breaker.observe(self.hosts, now, terms).opened(f"tasks fail on {said}", now, terms)
-        return breaker.observe(self.hosts, now, terms, self._refusal(now, silence_s))
+            return self.breaker.observe(self.hosts, now, terms, began=self._began).opened(
+                f"tasks fail on {said}", now, terms
+            )
+        return self.breaker.observe(self.hosts, now, terms, self._refusal(now, silence_s), began=self._began)
 
     def _there(
         self,

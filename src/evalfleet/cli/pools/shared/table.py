@@ -85,14 +85,19 @@ def _readiness(hosts: Sequence[HostRow]) -> list[str]:
 
 
 def _money(answer: PoolFacts) -> list[str]:
+    from evalfleet.pools.kinds import registry
+
     if answer.cost_usd is None:
         return []
     budget = f" of ${answer.budget_usd:.2f}" if answer.budget_usd is not None else ""
-    kept = f"disks and addresses ${answer.kept_usd_per_day:.2f} a day, also while stopped"
+    kept = ""
+    if answer.kept_usd_per_day:
+        stopped = ", also while stopped" if getattr(registry.find(answer.backend), "keeps_stopped", False) else ""
+        kept = f", including disks and addresses ${answer.kept_usd_per_day:.2f} a day{stopped}"
     hosts = answer.hosts
     most = "at most " if any(row.price == "at_most" for row in hosts) else ""
     cost, now = f"{most}${answer.cost_usd:.4f}", f"{most}${answer.usd_per_hour:.3f}"
-    lines = [f"cost so far {cost}{budget}; now {now} an hour, including {kept}"]
+    lines = [f"cost so far {cost}{budget}; now {now} an hour{kept}"]
     if any(row.price == "unknown" for row in hosts):
         lines.append("the price of some machines is unknown and not counted; `evalfleet prices --refresh` fetches it")
     asked = [row for row in hosts if row.box_requests_per_hour is not None]
