@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from evalfleet.api.housekeeping import backup, prune, restore
     from evalfleet.api.plans import list_plans, plan, plan_async, show_plan
     from evalfleet.api.pools import PoolHandle, create_pool, list_pools, open_pool
+    from evalfleet.api.users import add_user, audit_log, list_users, remove_user, set_user
 
     __version__: str
 
@@ -39,6 +40,8 @@ __all__ = [
     "Task",
     "TaskResult",
     "__version__",
+    "add_user",
+    "audit_log",
     "backup",
     "create_pool",
     "import_results",
@@ -47,13 +50,16 @@ __all__ = [
     "list_pools",
     "list_runs",
     "list_studies",
+    "list_users",
     "open_pool",
     "open_run",
     "open_study",
     "plan",
     "plan_async",
     "prune",
+    "remove_user",
     "restore",
+    "set_user",
     "show_plan",
     "submit",
     "submit_benchmark",
@@ -63,7 +69,15 @@ __all__ = [
 _POOLS = dict.fromkeys(("PoolHandle", "create_pool", "list_pools", "open_pool"), "evalfleet.api.pools")
 _PLANS = dict.fromkeys(("list_plans", "plan", "plan_async", "show_plan"), "evalfleet.api.plans")
 _HOUSEKEEPING = dict.fromkeys(("backup", "prune", "restore"), "evalfleet.api.housekeeping")
-_HOMES = dict.fromkeys(__all__, "evalfleet.api") | _POOLS | _PLANS | _HOUSEKEEPING | {"GpuPool": "evalfleet.api.gpus"}
+_USERS = dict.fromkeys(("add_user", "audit_log", "list_users", "remove_user", "set_user"), "evalfleet.api.users")
+_HOMES = (
+    dict.fromkeys(__all__, "evalfleet.api")
+    | _POOLS
+    | _PLANS
+    | _USERS
+    | _HOUSEKEEPING
+    | {"GpuPool": "evalfleet.api.gpus"}
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -118,6 +118,24 @@ export interface AttemptRow {
 
 export type AttemptState = "collecting" | "ended" | "leased" | "running" | "starting";
 
+/** Who did what to what, when and from where. */
+export interface AuditEntry {
+  number: number;
+  at: number;
+  user: string;
+  token: string | null;
+  address: string;
+  operation: string;
+  object: string | null;
+  outcome: string;
+  detail: Record<string, unknown>;
+}
+
+export interface AuditPage {
+  entries: AuditEntry[];
+  next: string | null;
+}
+
 export interface BackendList {
   backends: BackendRow[];
 }
@@ -633,6 +651,7 @@ export interface MachineLogRow {
 export interface Me {
   role: Role;
   name: string;
+  user: string;
   version: string;
   drives: boolean;
   home: string;
@@ -1405,6 +1424,18 @@ export interface UnlikeTask {
 export interface UnquarantinedGpu {
   host: string;
   uuid: string;
+}
+
+export interface UserList {
+  users: UserRow[];
+}
+
+export interface UserRow {
+  name: string;
+  role: Role;
+  origin: string;
+  disabled: boolean;
+  created_at: number;
 }
 
 /** What the benchmark's checker said. */

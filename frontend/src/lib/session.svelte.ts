@@ -9,8 +9,19 @@ class Session {
   me = $state.raw<Me | null>(null);
   denied = $state<string | null>(null);
 
+  /** Whether the user may act on pools and on everybody's runs. */
   get operator(): boolean {
-    return this.me?.role === "operator";
+    return this.me?.role === "operator" || this.me?.role === "admin";
+  }
+
+  /** Whether the user may submit runs. */
+  get member(): boolean {
+    return this.operator || this.me?.role === "member";
+  }
+
+  /** Whether the user may act on a run of this owner. */
+  actsFor(owner: string): boolean {
+    return this.operator || (this.member && owner !== "" && owner === this.me?.user);
   }
 
   async enter(): Promise<void> {

@@ -52,9 +52,10 @@ class BenchmarkFacts(Answer, frozen=True, kw_only=True):
 class TokenRow(Answer, frozen=True, kw_only=True):
     id: str
     name: str
-    role: Role
+    role: Role  # the most that it allows
     created_at: float
     expires_at: float | None
+    user_name: str | None = None
 
 
 class StoreCopy(Answer, frozen=True, kw_only=True):

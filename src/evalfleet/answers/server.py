@@ -11,6 +11,7 @@ class Me(Answer, frozen=True, kw_only=True):
 
     role: Role
     name: str
+    user: str  # "": without a token
     version: str
     drives: bool
     home: str

@@ -48,7 +48,6 @@ COMMANDS: dict[str, dict[str, str]] = {
         "release": "Let held tasks start again.",
         "quarantine": "Stop giving work to a worker or host.",
         "unquarantine": "Give work to a worker or host again.",
-        "token": "Manage access tokens for the dashboard.",
         "judge": "Judge a finished run's failures again.",
     },
     "Keep": {
@@ -57,6 +56,11 @@ COMMANDS: dict[str, dict[str, str]] = {
         "prune": "Remove files of finished runs to make room.",
         "backup": "Back the home up while its runs go on.",
         "restore": "Make a home of a backup.",
+    },
+    "Team": {
+        "user": "Manage the users of a server.",
+        "token": "Manage access tokens for the dashboard.",
+        "audit": "List who did what, and when.",
     },
     "Machines": {
         "pool": "Manage named sets of machines for runs.",
@@ -87,6 +91,7 @@ _FOLDERS = {
     "machines": "gpus plan estimate reap emulator prepare",
     "keep": "prune",
     "home": "serve controller controllers alerts token store agents benchmarks demo doctor version",
+    "team": "user audit",
 }
 _SHARED = {
     "runs.steer": "pause amend cancel hold release quarantine unquarantine",

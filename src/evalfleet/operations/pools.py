@@ -353,6 +353,8 @@ def _shed(store: Store, pool: str, workers: int, *, force: bool) -> list[str]:
 def _note(store: Store, pool: str, by: str | None, verb: str, args: Mapping[str, Any]) -> None:
     if by is not None:
         store.events.note(pool_subject(pool), "pool.requested", {**args, "verb": verb, "by": by})
+    else:
+        store.audit.add(config.login_name(), f"pool.{verb}", pool)
 
 
 def _why(verb: str, by: str | None) -> str:

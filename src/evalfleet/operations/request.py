@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from evalfleet.config import login_name
 from evalfleet.engine.requests import steer
 from evalfleet.engine.supervisor import owner_name
 from evalfleet.errors import InputError, Owned, Refused
@@ -29,6 +30,8 @@ def ask_or_do(
 
     Raises what the request raises; Refused if the controller does not answer.
     """
+    if by is None:  # the server writes down what it is asked for
+        store.audit.add(login_name(), f"run.{verb}", run.id)
     owned = _taken(store, run)
     number = None
     if owned is None:

@@ -134,6 +134,8 @@ def submit(
         )
         if by is not None:
             store.events.note(run.id, "run.requested", {"verb": "submit", "by": by})
+        else:
+            store.audit.add(run.owner, "study.submit", run.id)
     return run
 
 

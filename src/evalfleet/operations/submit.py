@@ -154,6 +154,8 @@ def submit(
         run = _stored(store, submission, options, settings.local.price_usd_per_hour, whose)
         if by is not None:
             store.events.note(run.id, "run.requested", {"verb": "submit", "by": by})
+        else:
+            store.audit.add(whose.owner, "run.submit", run.id)
     tasks, exposed = len(submission.tasks), warning(submission.tasks)
     return run, Submitted(run=run.id, name=run.name, state=run.state, tasks=tasks, warning=exposed)
 

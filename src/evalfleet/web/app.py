@@ -27,8 +27,9 @@ from evalfleet.errors import (
     StoreBusy,
 )
 from evalfleet.web import openapi
-from evalfleet.web.context import Site, admitted
+from evalfleet.web.context import Site
 from evalfleet.web.metrics import home
+from evalfleet.web.permission import permitted
 from evalfleet.web.routes import API, Route, routes
 from evalfleet.web.security.auth import Denied, Entrance, is_loopback
 from evalfleet.web.security.sessions import LIFE_S
@@ -91,7 +92,7 @@ def _fixed(path: str, body: bytes, text: str) -> Route:
     async def handler(_request: web.Request) -> web.Response:
         return web.Response(body=body, content_type="application/json")
 
-    return Route(method="GET", path=path, handler=handler, text=text, role=None)
+    return Route(method="GET", path=path, handler=handler, text=text, operation=None)
 
 
 def _canonical(path: str) -> str:
@@ -168,9 +169,8 @@ def _guard(site: Site, table: Mapping[tuple[str, str], Route]) -> Middleware:
         began = time.perf_counter()
         try:
             site.gate.check_host(request)
-            if route is not None and route.role is not None:
-                admitted(request, await site.gate.admit(request, route.role))
-                site.connections.admitted(request.transport)
+            if route is not None and route.operation is not None:
+                return await permitted(site, request, route, handler)
             return await handler(request)
         except web.HTTPException as error:
             if error.status < 400:

@@ -10,7 +10,7 @@ import msgspec
 
 from evalfleet import __version__
 from evalfleet.answers.runs import EventRow
-from evalfleet.model import JsonObject, Role
+from evalfleet.model import JsonObject
 from evalfleet.web.routes import Parameter, Route
 
 _IN_PATH = re.compile(r"\{(\w+)(?::([^{}]+))?\}")
@@ -75,7 +75,7 @@ def _operation(route: Route) -> JsonObject:
     if route.body is not None:
         schema = {"$ref": f"#/components/schemas/{route.body.__name__}"}
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
-    if route.role is None:
+    if route.operation is None:
         operation["security"] = []
     return operation
 
@@ -92,7 +92,7 @@ def _responses(route: Route) -> JsonObject:
     responses: JsonObject = {str(route.status): {"description": route.text, "content": {media: {"schema": schema}}}}
     if route.media == "websocket":
         responses = {"101": {"description": route.text}}
-    errors = {**_ERRORS, **(_CHANGE_ERRORS if route.role is Role.OPERATOR else {})}
+    errors = {**_ERRORS, **(_CHANGE_ERRORS if route.method == "POST" else {})}
     content = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
     return responses | {str(status): {"description": text, "content": content} for status, text in errors.items()}
 

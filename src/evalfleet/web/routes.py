@@ -30,7 +30,8 @@ from evalfleet.answers.runs import (
 )
 from evalfleet.answers.server import BenchmarkList, Me, RequestAnswer
 from evalfleet.answers.studies import StudyFacts, StudyList, SubmittedStudy
-from evalfleet.model import Role, RunState, TaskState
+from evalfleet.answers.team import AuditPage, UserList, UserRow
+from evalfleet.model import RunState, TaskState
 from evalfleet.operations.housekeeping.pins import PinnedRun
 from evalfleet.operations.housekeeping.prune import Pruned
 from evalfleet.operations.steer import Amended, Cancelled, ChangedTasks, Pausing, Quarantine
@@ -49,6 +50,7 @@ from evalfleet.web.handlers.pools import NewPool, OfPool, Pools, Size
 from evalfleet.web.handlers.run_changes import Acting, Amendment, Keys, NewRun, Only, PauseReason, Resumed, WorkerName
 from evalfleet.web.handlers.run_queries import Reading
 from evalfleet.web.handlers.studies import AddTrials, NewStudy, Parallel, Studies, StudyAmended
+from evalfleet.web.handlers.users import NewUser, UserChange, Users
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -76,7 +78,8 @@ class Route(Struct, frozen=True, kw_only=True):
     path: str
     handler: Handler
     text: str
-    role: Role | None = Role.READER  # None: anybody
+    operation: str | None = "look"  # of `core.rights`; None: it needs no token
+    control: str | None = None  # the operation that it is with `control=1`
     query: tuple[Parameter, ...] = ()
     body: type[msgspec.Struct] | None = None
     answers: tuple[type[msgspec.Struct], ...] = ()  # one of these, as JSON
@@ -103,6 +106,7 @@ def routes(site: Site) -> list[Route]:
         *_gpus(Gpus(site)),
         *_plans(PlanHandlers(site)),
         *_housekeeping(Housekeeping(site)),
+        *_users(Users(site)),
     ]
 
 
@@ -201,18 +205,25 @@ def _files(files: Files) -> list[Route]:
 def _streaming(streaming: Streaming, desktops: Desktops) -> list[Route]:
     query = (Parameter(name="after", kind="integer", least=0), Parameter(name="run", many=True))
     control = Parameter(name="control", words=("0", "1"))
-    watch = _get_media(f"{_ATTEMPT}/vnc", desktops.vnc, "websocket", "its live desktop (WebSocket)", control)
+    watch = _watched(f"{_ATTEMPT}/vnc", desktops.vnc, "its live desktop (WebSocket)", "run.take-over", control)
     shown = "the screen of a pool's host (WebSocket)"
     picture = "what that screen shows now"
     return [
         watch,
-        _get_media(f"{_HOST}/vnc", desktops.host_vnc, "websocket", shown, control),
+        _watched(f"{_HOST}/vnc", desktops.host_vnc, shown, "pool.take-over", control),
         _get_media(f"{_HOST}/screenshot", desktops.host_screenshot, "application/octet-stream", picture),
         _get_media(f"{API}/events", streaming.events, "text/event-stream", "all new events, as they come", *query),
     ]
 
 
+def _watched(path: str, handler: Handler, text: str, control: str, query: Parameter) -> Route:
+    return Route(
+        method="GET", path=path, handler=handler, text=text, control=control, query=(query,), media="websocket"
+    )
+
+
 def _post(
+    operation: str,
     path: str,
     handler: Handler,
     body: type[msgspec.Struct],
@@ -226,7 +237,7 @@ def _post(
         path=path,
         handler=handler,
         text=text,
-        role=Role.OPERATOR,
+        operation=operation,
         body=body,
         answers=(answer, *others),
         status=status,
@@ -235,18 +246,41 @@ def _post(
 
 def _acting(act: Acting) -> list[Route]:
     return [
-        _post(f"{API}/runs", act.submit, NewRun, Submitted, "make a run", status=201),
-        _post(f"{_RUN}/pause", act.pause, PauseReason, Pausing, "admit no more work; what runs ends first"),
-        _post(f"{_RUN}/resume", act.resume, Amendment, Resumed, "go on with it"),
-        _post(f"{_RUN}/cancel", act.cancel, params.Nothing, Cancelled, "end it and its running tasks"),
-        _post(f"{_RUN}/retry", act.retry, Only, ChangedTasks, "give failed or held tasks new attempts"),
-        _post(f"{_RUN}/hold", act.hold, Keys, ChangedTasks, "keep tasks from starting"),
-        _post(f"{_RUN}/release", act.release, Keys, ChangedTasks, "let held tasks start again"),
-        _post(f"{_RUN}/amend", act.amend, Amendment, Amended, "change its number of workers or its budget"),
-        _post(f"{_RUN}/quarantine", act.quarantine, WorkerName, Quarantine, "give a worker or host no more work"),
-        _post(f"{_RUN}/unquarantine", act.unquarantine, WorkerName, Quarantine, "let a worker or host work again"),
+        _post("run.submit", f"{API}/runs", act.submit, NewRun, Submitted, "make a run", status=201),
         _post(
-            f"{API}/alerts/test", act.test_alerts, params.Nothing, ChannelTests, "send a test message to every channel"
+            "run.pause", f"{_RUN}/pause", act.pause, PauseReason, Pausing, "admit no more work; what runs ends first"
+        ),
+        _post("run.resume", f"{_RUN}/resume", act.resume, Amendment, Resumed, "go on with it"),
+        _post("run.cancel", f"{_RUN}/cancel", act.cancel, params.Nothing, Cancelled, "end it and its running tasks"),
+        _post("run.retry", f"{_RUN}/retry", act.retry, Only, ChangedTasks, "give failed or held tasks new attempts"),
+        _post("run.hold", f"{_RUN}/hold", act.hold, Keys, ChangedTasks, "keep tasks from starting"),
+        _post("run.release", f"{_RUN}/release", act.release, Keys, ChangedTasks, "let held tasks start again"),
+        _post(
+            "run.amend", f"{_RUN}/amend", act.amend, Amendment, Amended, "change its number of workers or its budget"
+        ),
+        _post(
+            "run.quarantine",
+            f"{_RUN}/quarantine",
+            act.quarantine,
+            WorkerName,
+            Quarantine,
+            "give a worker or host no more work",
+        ),
+        _post(
+            "run.unquarantine",
+            f"{_RUN}/unquarantine",
+            act.unquarantine,
+            WorkerName,
+            Quarantine,
+            "let a worker or host work again",
+        ),
+        _post(
+            "alerts.test",
+            f"{API}/alerts/test",
+            act.test_alerts,
+            params.Nothing,
+            ChannelTests,
+            "send a test message to every channel",
         ),
     ]
 
@@ -256,23 +290,43 @@ def _studies(found: Studies) -> list[Route]:
     return [
         _get(f"{API}/studies", found.listed, StudyList, "the studies, newest first"),
         _get(one, found.one, StudyFacts, "one study: its trials, and the best so far"),
-        _post(f"{API}/studies", found.submit, NewStudy, SubmittedStudy, "make a study", status=201),
-        _post(f"{one}/add-trials", found.add_trials, AddTrials, MoreTrials, "let it try more"),
+        _post("study.submit", f"{API}/studies", found.submit, NewStudy, SubmittedStudy, "make a study", status=201),
+        _post("study.add-trials", f"{one}/add-trials", found.add_trials, AddTrials, MoreTrials, "let it try more"),
         _post(
-            f"{one}/retry-failed", found.retry_failed, params.Nothing, ChangedTasks, "give failed trials new attempts"
+            "study.retry-failed",
+            f"{one}/retry-failed",
+            found.retry_failed,
+            params.Nothing,
+            ChangedTasks,
+            "give failed trials new attempts",
         ),
-        _post(f"{one}/parallel", found.parallel, Parallel, StudyAmended, "change how many trials run at a time"),
+        _post(
+            "study.parallel",
+            f"{one}/parallel",
+            found.parallel,
+            Parallel,
+            StudyAmended,
+            "change how many trials run at a time",
+        ),
     ]
 
 
 def _pools(found: Pools) -> list[Route]:
     one = f"{API}/pools/{{pool}}"
     return [
-        _post(f"{API}/pools", found.create, NewPool, CreatedPool, "make a pool", status=201),
-        _post(f"{one}/start", found.start, OfPool, PoolOrder, "start its stopped machines, or one"),
-        _post(f"{one}/stop", found.stop, OfPool, PoolOrder, "deallocate its machines, or one; their disks stay"),
-        _post(f"{one}/scale", found.scale, Size, PoolOrder, "give it another size, or other limits"),
+        _post("pool.create", f"{API}/pools", found.create, NewPool, CreatedPool, "make a pool", status=201),
+        _post("pool.start", f"{one}/start", found.start, OfPool, PoolOrder, "start its stopped machines, or one"),
         _post(
+            "pool.stop",
+            f"{one}/stop",
+            found.stop,
+            OfPool,
+            PoolOrder,
+            "deallocate its machines, or one; their disks stay",
+        ),
+        _post("pool.scale", f"{one}/scale", found.scale, Size, PoolOrder, "give it another size, or other limits"),
+        _post(
+            "pool.delete",
             f"{one}/delete",
             found.delete,
             OfPool,
@@ -287,6 +341,7 @@ def _gpus(found: Gpus) -> list[Route]:
     return [
         _get(f"{API}/gpus", found.listed, GpuList, "the GPUs, their holders and the queue"),
         _post(
+            "gpu.unquarantine",
             f"{API}/gpus/unquarantine",
             found.unquarantine,
             OneGpu,
@@ -300,13 +355,33 @@ def _plans(found: PlanHandlers) -> list[Route]:
     return [
         _get(f"{API}/plans", found.listed, Plans, "the newest plans, with what became of their runs"),
         _get(f"{API}/plans/{{plan}}", found.one, Plan, "one plan"),
-        _post(f"{API}/plans", found.new, NewPlan, Plan, "plan a run; nothing is bought", status=201),
+        _post("plan.make", f"{API}/plans", found.new, NewPlan, Plan, "plan a run; nothing is bought", status=201),
     ]
 
 
 def _housekeeping(found: Housekeeping) -> list[Route]:
     return [
-        _post(f"{_RUN}/pin", found.pin, PauseReason, PinnedRun, "let nothing of it be removed"),
-        _post(f"{_RUN}/unpin", found.unpin, params.Nothing, PinnedRun, "take its pin away"),
-        _post(f"{API}/prune", found.prune, Prune, Pruned, "remove files of finished runs"),
+        _post("run.pin", f"{_RUN}/pin", found.pin, PauseReason, PinnedRun, "let nothing of it be removed"),
+        _post("run.unpin", f"{_RUN}/unpin", found.unpin, params.Nothing, PinnedRun, "take its pin away"),
+        _post("home.prune", f"{API}/prune", found.prune, Prune, Pruned, "remove files of finished runs"),
     ]
+
+
+def _users(found: Users) -> list[Route]:
+    one = f"{API}/users/{{user}}"
+    asked = [Parameter(name=name) for name in ("user", "operation", "object")]
+    return [
+        _admins(f"{API}/users", found.listed, UserList, "the users and their roles", "user.list"),
+        _post("user.add", f"{API}/users", found.add, NewUser, UserRow, "add a user", status=201),
+        _post("user.set", f"{one}/set", found.set, UserChange, UserRow, "change a user's role, or disable a user"),
+        _post("user.remove", f"{one}/remove", found.remove, params.Nothing, UserRow, "remove a user with all tokens"),
+        _admins(f"{API}/audit", found.audit, AuditPage, "who did what, newest first", "audit.read", *PAGE, *asked),
+    ]
+
+
+def _admins(
+    path: str, handler: Handler, answer: type[msgspec.Struct], text: str, operation: str, *query: Parameter
+) -> Route:
+    return Route(
+        method="GET", path=path, handler=handler, text=text, operation=operation, query=query, answers=(answer,)
+    )

@@ -183,7 +183,7 @@ def test_tokens_are_kept_as_digests_and_can_be_revoked(fleet: Fleet):
     assert server.ask("/api/v1/me", token=made["token"]).json["role"] == "reader"
     assert server.ask("/api/v1/runs", "POST", {"tasks": gated("a")}, token=made["token"]).status == 403
     rows = fleet.json("token", "list")["tokens"]
-    assert [(row["name"], row["role"]) for row in rows] == [("serve", "operator"), ("look", "reader")]
+    assert [(row["name"], row["role"]) for row in rows] == [("serve", "admin"), ("look", "reader")]
     kept = b"".join(path.read_bytes() for path in fleet.home.rglob("*") if path.is_file())
     assert made["token"].encode() not in kept
     assert server.token.encode() not in kept

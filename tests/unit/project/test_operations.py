@@ -117,7 +117,12 @@ TABLE: dict[str, tuple[str | No, str | No, str | No]] = {
     "restore a home": ("restore", No("a server serves a home that is there already"), "restore"),
     "make room": ("prune", "POST /prune", "prune"),
     "serve the page": ("serve", "GET /me", No("a server is a process of its own")),
-    "say who may use the page": ("token", No("a token must not make tokens"), _HERE),
+    "say who may use the server": ("token", No("a token must not make tokens"), _HERE),
+    "list users": ("user", "GET /users", "list_users"),
+    "add a user": ("user", "POST /users", "add_user"),
+    "change a user": ("user", "POST /users/N/set", "set_user"),
+    "remove a user": ("user", "POST /users/N/remove", "remove_user"),
+    "see who did what": ("audit", "GET /audit", "audit_log"),
     "draw a run": (
         No("`watch` draws it in the terminal"),
         "GET /runs/RUN/grid GET /runs/RUN/lanes GET /runs/RUN/series GET /runs/RUN/workers/series GET /runs/RUN/queue",

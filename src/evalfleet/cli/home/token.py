@@ -26,14 +26,19 @@ def command() -> None:
 
 @command.command("new")
 @click.argument("name")
-@click.option("--role", type=click.Choice(["reader", "operator"]), default="reader", show_default=True)
+@click.option(
+    "--role",
+    type=click.Choice([str(role) for role in Role]),
+    help="The most that it allows.  [default: the user's role; reader without --user]",
+)
+@click.option("--user", metavar="USER", help="Whose it is; `evalfleet user add` makes users.")
 @click.option(
     "--days", type=click.FloatRange(min=0, min_open=True), help="Days until the token expires.  [default: no expiry]"
 )
 @json_option
 @home_option
-def new(name: str, role: str, days: float | None, as_json: bool, home: str | None) -> None:
-    """Create a token and print it once; only its digest is stored. An operator can run programs on this machine."""
+def new(name: str, role: str | None, user: str | None, days: float | None, as_json: bool, home: str | None) -> None:
+    """Create a token and print it once; only its digest is stored. A member can run programs on this machine."""
     from evalfleet.web.security import tokens
 
     if not name or text.printable(name) != name or len(name) > 100:
@@ -41,13 +46,16 @@ def new(name: str, role: str, days: float | None, as_json: bool, home: str | Non
     if name == tokens.START_NAME:
         raise InputError(f"{name!r} is the name of the tokens that `evalfleet serve` makes; choose another")
     with closing(open_store(config.load(home).home)) as store:
-        made = tokens.make(store, name, Role(role), None if days is None else days * 86_400)
+        most = store.users.get(user).role if user is not None else Role.READER
+        life_s = None if days is None else days * 86_400
+        made = tokens.make(store, name, Role(role) if role else most, life_s, user)
+        store.audit.add(config.login_name(), "token.new", made.token.id, detail={"user": user})
     if as_json:
         row = convert(made.token, TokenRow, from_attributes=True)
         print_document(NewToken(**asdict(row), token=made.text))
     else:
         click.echo(made.text)
-        click.echo(f"token {made.token.id} ({name}): {role}; it is shown only now", err=True)
+        click.echo(f"token {made.token.id} ({name}): {made.token.role}; it is shown only now", err=True)
 
 
 @command.command("list")
@@ -65,7 +73,9 @@ def list_(as_json: bool, home: str | None) -> None:
         click.echo("no tokens yet; `evalfleet token new NAME` creates one")
     for row in rows:
         left = "no expiry" if row.expires_at is None else f"expires in {text.age(max(0.0, row.expires_at - now))}"
-        click.echo(f"{row.id}  {row.role:<8}  {text.printable(row.name):<24}  {left}")
+        click.echo(
+            f"{row.id}  {row.role:<8}  {text.printable(row.name):<24}  {text.printable(row.user_name or ''):<16}  {left}"
+        )
 
 
 @command.command("revoke")
@@ -76,6 +86,7 @@ def revoke(token: str, as_json: bool, home: str | None) -> None:
     """Revoke a token. It stops working within a few seconds, also in open pages."""
     with closing(open_store(config.load(home).home)) as store:
         gone = store.tokens.revoke(token)
+        store.audit.add(config.login_name(), "token.revoke", gone.id)
     if as_json:
         print_document(RevokedToken(revoked=gone.id))
     else:

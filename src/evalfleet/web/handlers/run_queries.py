@@ -46,6 +46,7 @@ class Reading(Handlers):
             return Me(
                 role=bearer.role,
                 name=bearer.name,
+                user=bearer.user,
                 version=__version__,
                 drives=drives,
                 home=home,

@@ -14,9 +14,10 @@ from aiohttp import web
 from msgspec import Struct
 
 from evalfleet import config
+from evalfleet.core.rights import lesser
 from evalfleet.daemon.readers import Readers
 from evalfleet.errors import EvalfleetError
-from evalfleet.model import AccessToken, Role
+from evalfleet.model import AccessToken, User
 from evalfleet.store.reader import StoreReader
 from evalfleet.web.security.sessions import Sessions
 from evalfleet.web.security.tokens import NOBODY, START_NAME, Bearer, Limiter, digest_of
@@ -57,6 +58,7 @@ class Gate:
         self.sessions = Sessions(key, entrance.cookie)
         self._readers = readers
         self._known: dict[str, AccessToken] = {}
+        self._users: dict[str, User] = {}
         self._read_at = float("-inf")
         self._bad = Limiter(_MOST_BAD)
         self._changes = Limiter(_MOST_CHANGES)
@@ -81,13 +83,11 @@ class Gate:
         if request.headers.get("Sec-Fetch-Site") == "cross-site":
             raise Denied(403, "the request comes from a page of another site")
 
-    async def admit(self, request: web.Request, role: Role) -> Bearer:
-        """Who asks. Raises Denied, where they may not have `role`."""
+    async def admit(self, request: web.Request) -> Bearer:
+        """Who asks. Raises Denied, where that is not known, or another site's page may be behind it."""
         self.check_origin(request)
         bearer, by_cookie = await self._bearer(request)
-        if role is Role.OPERATOR:
-            if bearer.role is not Role.OPERATOR:
-                raise Denied(403, "this token may only look; an operator's is needed")
+        if request.method not in ("GET", "HEAD"):
             if by_cookie and request.headers.get(HEADER) != "1":
                 raise Denied(403, f"a change needs the header {HEADER}: 1")
             self._count_change(bearer)
@@ -98,7 +98,8 @@ class Gate:
         if bearer is NOBODY:
             return True
         await self._refresh()
-        return any(token.id == bearer.id and self._is_valid(token) for token in self._known.values())
+        found = next((token for token in self._known.values() if token.id == bearer.id), None)
+        return self._as_bearer(found) == bearer
 
     async def bearer_of(self, text: str, *, at_once: bool = True) -> Bearer | None:
         """The owner of the token; None if it is unknown. `at_once`: it may have been created a moment ago."""
@@ -131,8 +132,13 @@ class Gate:
     def _as_bearer(self, token: AccessToken | None) -> Bearer | None:
         if token is None or not self._is_valid(token):
             return None
-        own = config.login_name() if token.name == START_NAME else token.name
-        return Bearer(id=token.id, name=token.name, role=token.role, user=token.user_name or own)
+        if token.user_name is None:
+            own = config.login_name() if token.name == START_NAME else token.name
+            return Bearer(id=token.id, name=token.name, role=token.role, user=own)
+        user = self._users.get(token.user_name)
+        if user is None or user.disabled:
+            return None
+        return Bearer(id=token.id, name=token.name, role=lesser(token.role, user.role), user=user.name)
 
     async def _bearer(self, request: web.Request) -> tuple[Bearer, bool]:
         sent = request.headers.get("Authorization", "")
@@ -158,8 +164,9 @@ class Gate:
 
     async def _refresh(self, *, now: bool = False) -> None:
         if now or time.monotonic() - self._read_at > _FRESH_S:
-            known = await self._readers.call(_tokens)
+            known, users = await self._readers.call(_tokens)
             self._known = {token.digest: token for token in known}
+            self._users = {user.name: user for user in users}
             self._read_at = time.monotonic()
 
     @staticmethod
@@ -167,8 +174,8 @@ class Gate:
         return token.expires_at is None or token.expires_at > time.time()
 
 
-def _tokens(store: StoreReader) -> list[AccessToken]:
-    return store.tokens.all()
+def _tokens(store: StoreReader) -> tuple[list[AccessToken], list[User]]:
+    return store.tokens.all(), store.users.all()
 
 
 def is_loopback(host: str) -> bool:

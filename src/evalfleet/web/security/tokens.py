@@ -1,4 +1,4 @@
-"""Tokens of viewers and operators. Only digests are stored; a token is shown once, when it is created."""
+"""Tokens of users. Only digests are stored; a token is shown once, when it is created."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def digest_of(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
-def make(store: Store, name: str, role: Role, life_s: float | None = None) -> Made:
+def make(store: Store, name: str, role: Role, life_s: float | None = None, user: str | None = None) -> Made:
     """Make a token and keep its digest."""
     text = PREFIX + secrets.token_urlsafe(32)
     expires_at = None if life_s is None else store.now() + life_s
-    return Made(text=text, token=store.tokens.add(name, role, digest_of(text), expires_at))
+    return Made(text=text, token=store.tokens.add(name, role, digest_of(text), expires_at, user=user))
 
 
 def restart(store: Store, port: int) -> str:
@@ -67,7 +67,7 @@ def restart(store: Store, port: int) -> str:
         if one.id not in valid:
             store.tokens.revoke(one.id)
     token_id = valid[0] if valid else f"{place}-{secrets.token_hex(8)}"
-    store.tokens.renew(token_id, START_NAME, Role.OPERATOR, digest_of(text), now + START_LIFE_S)
+    store.tokens.renew(token_id, START_NAME, Role.ADMIN, digest_of(text), now + START_LIFE_S)
     return text
 
 
