@@ -91,8 +91,9 @@ def lose_the_node_after_the_first_end(here: Rented, boxes: Path) -> None:
     wait_for(
         lambda: list(boxes.rglob("attempts/*.1.1.json")), "the upload of the task's files, and not only the canary's"
     )
+    queued = len(here.events("task.active"))
     assert here.control("POST", "evictions", {"count": 1})["evicted"]
-    wait_for(lambda: here.events("node.preempted"), "the loss of the node")
+    wait_for(lambda: len(here.events("task.active")) > queued, "the end of the node's processes")
 
 
 @pytest.mark.parametrize("sleeper", [True, False], ids=["the controller sleeps", "the controller is killed"])
