@@ -30,21 +30,6 @@ QUICK = {
 }
 
 
-class Vms:
-    """Two tiers of VMs. Nothing reaches those of the first any more; what runs on them goes on."""
-
-    def __init__(self, here: Rented) -> None:
-        self.here = here
-
-    def create(self) -> None:
-        for name, region in (("one", "eastus"), ("two", "westus2")):
-            made(self.here, name, "azure-vm", "--regions", region)
-
-    def silence(self, machines: Sequence[str], *, silent: bool) -> None:
-        for name in machines:
-            self.here.control("POST", f"vms/{name}/link", {"blocked": silent})
-
-
 class Jobs:
     """Jobs of Azure ML that say that they run and tell nothing, as those that start meanwhile do; then Azure Batch."""
 
@@ -62,7 +47,7 @@ class Jobs:
         made(self.here, "one", "azure-ml", "--regions", "eastus", "--size", "Standard_D4ds_v5", *deadlines)
         made(self.here, "two", "azure-batch", "--size", "Standard_D2s_v3")
 
-    def silence(self, machines: Sequence[str], *, silent: bool) -> None:
+    def silence(self, *, silent: bool) -> None:
         self.here.control("POST", "ml/silence", {"silent": silent})
 
 
@@ -71,12 +56,11 @@ def made(here: Rented, name: str, backend: str, *options: str) -> None:
     here.fleet.json("pool", "create", name, "--backend", backend, "--name-prefix", name, *limits, *options)
 
 
-@pytest.mark.parametrize("kind", [Vms, Jobs], ids=["vms", "jobs"])
-def test_a_tier_that_is_silent_for_a_while_costs_at_most_what_was_on_it(tmp_path: Path, kind: type[Vms] | type[Jobs]):
+def test_a_tier_that_is_silent_for_a_while_costs_at_most_what_was_on_it(tmp_path: Path):
     with rented(tmp_path, 60.0) as here, closing(Receiver()) as receiver:
         here.fleet.env |= QUICK
         configured(here.fleet, receiver)
-        pools = kind(here)
+        pools = Jobs(here)
         pools.create()
         tiers = ("--tier", "one", "--tier", "two", "--cool-down", "15s", "--start-timeout", "60s", "--budget", "50")
         here.fleet.json("pool", "create", "both", *tiers)
@@ -84,11 +68,11 @@ def test_a_tier_that_is_silent_for_a_while_costs_at_most_what_was_on_it(tmp_path
         run = here.fleet.start("run", tasks, "--pool", "both", "--workers", str(WORKERS))
         _wait(here, run, 40)
         down, began = sorted(here.states("one")), time.time()
-        pools.silence(down, silent=True)
+        pools.silence(silent=True)
         _wait_for_move(here, run, "tier.opened")
         _wait(here, run, 60)
         silent = (began, time.time())
-        pools.silence(down, silent=False)
+        pools.silence(silent=False)
         _wait_for_move(here, run, "tier.closed")
         out = run.communicate(timeout=PATIENCE_S)[0]
         assert run.returncode == 0, out
