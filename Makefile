@@ -55,6 +55,7 @@ programs:
 	@scripts/sshd
 	@scripts/azurite
 	@scripts/postgres
+	@scripts/slurm
 	@scripts/guest-image small >/dev/null
 
 unit: setup programs ## the tests alone

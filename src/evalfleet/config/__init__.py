@@ -47,6 +47,10 @@ current folder; ``config.toml`` in the home folder; the default. ::
     emulator = "http://127.0.0.1:8700"  # where the emulator listens; EVALFLEET_AZURE_EMULATOR
     speed = 1                     # cloud seconds per second, of an emulator; EVALFLEET_AZURE_SPEED
 
+    [slurm]
+    folder = "/shared/me/boxes"   # that this machine and the nodes share, default: ~/.evalfleet/slurm; EVALFLEET_SLURM_FOLDER
+    poll = "2s"                   # between two looks at the jobs; EVALFLEET_SLURM_POLL
+
     [pool.nightly]                # what `evalfleet pool create nightly` makes; keys: the options of that command
     backend = "azure-vm"
     workers = 5
@@ -109,6 +113,7 @@ from evalfleet.config.core_tables import (
     OtelSettings,
     RetentionSettings,
     SecretsSettings,
+    SlurmSettings,
     StoreSettings,
 )
 from evalfleet.core.alerts.settings import AlertSettings
@@ -140,6 +145,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     local: LocalSettings = LocalSettings()
     browser: BrowserSettings = BrowserSettings()
     azure: AzureTable = AzureTable()
+    slurm: SlurmSettings = SlurmSettings()
     lease: LeaseSettings = LeaseSettings()
     breaker: BreakerSettings = BreakerSettings()
     alerts: AlertSettings = field(default_factory=AlertSettings)

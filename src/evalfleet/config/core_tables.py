@@ -136,6 +136,15 @@ class AzureTable(SettingsTable, frozen=True, kw_only=True):
     speed: float = 1.0  # cloud seconds per second, of an emulator
 
 
+class SlurmSettings(SettingsTable, frozen=True, kw_only=True):
+    """`[slurm]`"""
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {"folder": _PATH, "poll_s": (between(0.1, 600), "must be 100ms to 10m")}
+
+    folder: str | None = None  # that this machine and the nodes share; None: ~/.evalfleet/slurm
+    poll_s: Seconds = field(default=2.0, name="poll")  # between two looks at the jobs
+
+
 class LeaseSettings(SettingsTable, frozen=True, kw_only=True):
     """`[lease]`"""
 
@@ -235,6 +244,7 @@ TABLES: dict[str, type[SettingsTable]] = {
     "local": LocalSettings,
     "browser": BrowserSettings,
     "azure": AzureTable,
+    "slurm": SlurmSettings,
     "lease": LeaseSettings,
     "breaker": BreakerSettings,
     "alerts": AlertSettings,
@@ -273,6 +283,8 @@ VARIABLES: dict[str, tuple[str, str]] = {  # variable -> table and key that it s
     "EVALFLEET_AZURE_ZONE": ("azure", "zone"),
     "EVALFLEET_AZURE_EMULATOR": ("azure", "emulator"),
     "EVALFLEET_AZURE_SPEED": ("azure", "speed"),
+    "EVALFLEET_SLURM_FOLDER": ("slurm", "folder"),
+    "EVALFLEET_SLURM_POLL": ("slurm", "poll"),
     "EVALFLEET_LEASE_DURATION": ("lease", "duration"),
     "EVALFLEET_LEASE_GIVE_UP": ("lease", "give_up"),
     "EVALFLEET_BREAKER_PROBE_BASE": ("breaker", "probe_base"),

@@ -30,6 +30,9 @@ class PoolOptions(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     trust_first_use: bool | None = None
     # A cluster that exists
     address: str | None = None
+    partition: Names | None = None  # of Slurm
+    nodes: Machines | None = None  # the word of Slurm for `workers`
+    time: str | float | None = None  # a duration: how long a job of Slurm may take
     # Machines of a cloud; a cluster takes some of them
     workers: Machines | None = None
     size: Names | None = None
@@ -63,10 +66,10 @@ def given(options: PoolOptions) -> dict[str, Any]:
     Raises InputError.
     """
     found = {name: value for name in PoolOptions.__struct_fields__ if (value := getattr(options, name)) is not None}
-    for name in ("size", "regions", "tiers"):
+    for name in ("size", "regions", "partition", "tiers"):
         if name in found:
             found[name] = _names(name, found[name])
-    for name in ("idle", "start_timeout", "cool_down"):
+    for name in ("idle", "time", "start_timeout", "cool_down"):
         if name in found:
             found[name] = seconds(name, found[name])
     if "deadline" in found:

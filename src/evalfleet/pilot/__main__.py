@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import time
 import zipfile
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 TOKEN = "EVALFLEET_PILOT_TOKEN"
 BOX = "EVALFLEET_PILOT_BOX"
+OWN_FOLDER = "EVALFLEET_PILOT_OWN_FOLDER"  # on nodes that others use, too: everything in it goes with the pilot
+TERM = "EVALFLEET_PILOT_TERM_S"  # after SIGTERM tasks may end in this time; not set: until the node is gone
 NEEDED = ("--controller", "--generation", "--slots", "--stops-at")
 USAGE = "usage: pilot.pyz %s [--box GRANT] [--folder DIR], with the token in %s" % (
     " VALUE ".join((*NEEDED, "")).strip(),
@@ -98,12 +101,15 @@ def main(program: str, words: list[str]) -> int:
         sys.stderr.write("%s\n" % error)
         return 2
     from .carrier import BoxClosed, open_carrier
+    from .guard import Guarded
     from .keys import Identity, PublicIdentity, new_secret
     from .pilot import Pilot, PilotRefused
     from .runner_process import RunnerProcess, write_program
 
+    guarded = Guarded(os.environ.get(OWN_FOLDER, ""))
     try:
         folder = state_folder(options.get("--folder"), options["--box"])
+        guarded.start(os.path.join(folder, "spool"), folder)
         with zipfile.ZipFile(program) as archive:
             data = archive.read(RUNNER)
         version = hashlib.sha256(data).hexdigest()[:12]
@@ -129,19 +135,27 @@ def main(program: str, words: list[str]) -> int:
     except (OSError, ValueError) as error:
         log("cannot go on: %s" % error)
         return 4
+    finally:
+        guarded.end()
     return 0
 
 
 def heed_signals(pilot: Pilot) -> None:
-    """The first SIGTERM is a preemption notice; the second one ends the pilot at once."""
+    """SIGUSR1 and the first SIGTERM are notices that the node is taken away; the second SIGTERM ends the pilot at once."""
     heard: list[int] = []
+    term_s = os.environ.get(TERM)
 
     def heed(number: int, _frame: FrameType | None) -> None:
         heard.append(number)
-        if len(heard) == 1:
-            pilot.preempt("the node is taken away: the pilot got signal %d" % number)
-        else:
+        if len(heard) > 1:
             pilot.end("it got signal %d twice" % number)
+            return
+        pilot.preempt("the node is taken away: the pilot got signal %d" % number)
+        if term_s is not None:
+            timer = threading.Timer(float(term_s), pilot.end, ["its job was ended: the pilot got signal %d" % number])
+            timer.daemon = True
+            timer.start()
 
+    signal.signal(signal.SIGUSR1, lambda _number, _frame: pilot.preempt("the time of its job is nearly over"))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, heed)

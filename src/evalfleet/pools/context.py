@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import asynccontextmanager
@@ -16,7 +17,14 @@ from evalfleet.errors import WrongFolder
 from evalfleet.layout import Home
 from evalfleet.model import DesiredState, Pool, PoolHost
 from evalfleet.pools.cloud.problems import Action, Cause, Problem, Refusal
-from evalfleet.pools.cloud.protocol import Cloud, CloudProvider, ReachedByMailbox, RunsJobs, keeps_stopped
+from evalfleet.pools.cloud.protocol import (
+    Cloud,
+    CloudProvider,
+    QueuesRequests,
+    ReachedByMailbox,
+    RunsJobs,
+    keeps_stopped,
+)
 from evalfleet.pools.cloud.purchases import Purchases, candidates
 from evalfleet.pools.cloud.records import LABEL_OWNER, Offering
 from evalfleet.pools.machine.keys import login_key
@@ -32,6 +40,7 @@ if TYPE_CHECKING:
 
 SCHEDULE_S = 23 * HOUR_S  # a schedule knows the time of day only
 THROTTLED_PATIENCE = 60  # times that a cloud may ask for fewer requests in a row
+DRAIN_S, DRAIN_SHARE = 600.0, 0.25  # of a job's time, at most
 LEAST_LEFT_S = 1800.0  # a deadline is never nearer than this: schedules are not exact
 
 
@@ -65,7 +74,8 @@ class PoolContext:
         self.mailbox = mailbox
         self.keeps_stopped = keeps_stopped(provider)
         self.moves_deadlines = not isinstance(provider, RunsJobs)
-        self.purchases = Purchases(record, provider.family, random.Random(), cloud.poll_s)
+        queued = isinstance(provider, QueuesRequests) and provider.queues_requests
+        self.purchases = Purchases(record, provider.family, random.Random(), cloud.poll_s, queued=queued)
         self._pool: Pool | None = None
         self._image: str | None = None  # id, once found
 
@@ -73,6 +83,18 @@ class PoolContext:
     def first_check(self) -> str:
         """What holds once the cloud says that a machine runs."""
         return "arm" if self.mailbox is None else "node"
+
+    @property
+    def longest_s(self) -> float:
+        """How far a deadline can be."""
+        return SCHEDULE_S if self.moves_deadlines else math.inf
+
+    @property
+    def drain_s(self) -> float:
+        """How long before the end of its job a machine takes no new tasks."""
+        if self.moves_deadlines:
+            return 0.0
+        return self.wanted.deadline.get("drain", min(DRAIN_S, DRAIN_SHARE * self.wanted.max_hours * HOUR_S))
 
     @property
     def images(self) -> tuple[str, ...]:
@@ -131,7 +153,7 @@ class PoolContext:
     async def deadline_s(self) -> float:
         """After how long a machine stops without a controller: `max_hours`, or before that when the pool's
         budget would be spent by the machines that it has now."""
-        length_s = min(self.wanted.max_hours * HOUR_S, SCHEDULE_S)
+        length_s = min(self.wanted.max_hours * HOUR_S, self.longest_s)
         if self.limit.usd is None:
             return length_s
         rows = await self.record.hosts(gone=True)

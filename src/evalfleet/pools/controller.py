@@ -18,7 +18,6 @@ from evalfleet import config
 from evalfleet.core.hosts.lifecycle import Stage, Step, drains_work, is_due, next_step
 from evalfleet.errors import EvalfleetError, NotFound, Owned
 from evalfleet.hosts.base import first_error
-from evalfleet.layout import Home
 from evalfleet.model import DesiredState, HostState, HostWork, PoolHost
 from evalfleet.pools.busy import waits_for
 from evalfleet.pools.cloud.problems import Action, Refusal
@@ -37,6 +36,7 @@ from evalfleet.pools.registry_file import RegistryFile
 from evalfleet.pools.replacement import set_aside
 from evalfleet.pools.settings import is_settled
 from evalfleet.pools.size import PoolSize
+from evalfleet.store.home.facts import identified
 from evalfleet.store.store import Store
 from evalfleet.store.thread import StoreThread
 
@@ -369,7 +369,7 @@ async def own_pool(
     kind.require_account(pool, settings)
     identity = await thread.call(store.home.identity)
     async with (
-        kind.provider.open(settings, Home(settings.home)) as cloud,
+        kind.provider.open(settings, identified(settings.home, identity)) as cloud,
         opened_mailbox(kind.provider, settings, identity, name) as mailbox,
     ):
         taken = await thread.call(store.pools.take, name, process)

@@ -331,7 +331,8 @@ def _left_box(row: PoolHost) -> bool:
 def _departure(row: PoolHost) -> Departure | None:
     """Why a machine is gone; None while it is not."""
     if facts_of(row).preempted:
-        return Departure(cause="preempted", message=f"its host {row.name} was taken back by the cloud")
+        why = "was taken back by the cloud" if facts_of(row).spot or not row.reason else f"is lost: {row.reason}"
+        return Departure(cause="preempted", message=f"its host {row.name} {why}")
     if row.state in (HostState.GONE, HostState.LOST, HostState.STOPPED):
         message = f"its host {row.name} is {row.state}: {row.reason or 'as asked'}"
         return Departure(cause="worker_lost", message=message)

@@ -28,8 +28,8 @@ def is_aside(host: PoolHost) -> bool:
 
 
 def is_replaced(host: PoolHost) -> bool:
-    """Whether another machine has taken its place."""
-    return is_aside(host) and facts_of(host).replaced
+    """Whether another machine has taken its place, or takes it."""
+    return facts_of(host).ends_soon or (is_aside(host) and facts_of(host).replaced)
 
 
 async def set_aside(

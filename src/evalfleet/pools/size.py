@@ -88,7 +88,8 @@ class PoolSize:
         least = 0 if self._is_stopped else wanted.least
         demand = Demand(wanted=needed, least=least, most=wanted.limit)
         idle_s = 0.0 if wanted.run is not None else wanted.idle
-        change = follow([host for host in hosts if not is_aside(host)], demand, idle_s, now, self._idle_since, busy)
+        staying = [host for host in hosts if not is_aside(host) and not is_replaced(host)]
+        change = follow(staying, demand, idle_s, now, self._idle_since, busy)
         await self._set_desired(change.start, DesiredState.RUNNING, "a run needs it")
         shed = DesiredState.GONE if wanted.idle_action == "delete" or wanted.run is not None else DesiredState.STOPPED
         await self._set_desired(change.shed, shed, f"idle for {idle_s:g} s")

@@ -16,14 +16,16 @@ from evalfleet.cli.shared.options import home_option, json_option
 @click.command("create")
 @click.argument("name")
 @click.option(
-    "--backend", metavar="KIND", help="Where machines come from: ssh, azure-vm, azure-batch, ray, tiers or a plug-in's."
+    "--backend",
+    metavar="KIND",
+    help="Where machines come from: ssh, azure-vm, azure-batch, ray, slurm, tiers or a plug-in's.",
 )
 @click.option("--replace", is_flag=True, help="ssh, tiers: replace the hosts or tiers of an existing pool.")
 @pool_options
 @json_option
 @home_option
 def command(name: str, backend: str | None, replace: bool, as_json: bool, home: str | None, **options: Any) -> int:
-    """Create a pool of existing machines (ssh), new VMs (azure-vm), actors on a Ray cluster (ray) or other pools (tiers).
+    """Create a pool of existing machines (ssh), new VMs (azure-vm), actors on Ray (ray), jobs on Slurm (slurm) or other pools (tiers).
 
     Existing machines and clusters are not touched until a run uses them. VMs are created, checked and paid for from now on; they
     stop after --max-hours without a controller. A run on tiers uses the first of them that works and has room.

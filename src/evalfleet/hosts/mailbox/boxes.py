@@ -105,7 +105,8 @@ class FolderBoxes:
     async def open(self, host: str, generation: int, stops_at: float) -> Box:
         folder = self._root / box_name(host, generation)
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise BoxClosed(str(error)) from error
         path = str(folder)

@@ -61,7 +61,7 @@ class Session:
 
 class RunnerActor:
     """One worker of a pool. It ends without a controller: `idle_s` after the last work and connection, and in any case `limit_s` after
-    the last connection. Its death, however it comes, ends the runner and its tasks (see `watch.py`)."""
+    the last connection. Its death, however it comes, ends the runner and its tasks (see `pilot/runner_guard.py`)."""
 
     def __init__(self, folder: str, homes: list[str], idle_s: float, limit_s: float, watch: str) -> None:
         self._folder = _there(folder)
@@ -77,7 +77,7 @@ class RunnerActor:
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         reader, self._alive = os.pipe()  # nothing is ever written: its end is the end of this process
         # The watch is a child of init, in a session of its own, because Ray ends the children of an actor.
-        words = [sys.executable, "-I", "-S", "-c", LAUNCH, watch, self._folder]
+        words = [sys.executable, "-I", "-S", "-c", LAUNCH, watch, self._folder, self._folder, ""]
         subprocess.run(words, stdin=reader, env=self._environment(), check=True, start_new_session=True)
         os.close(reader)
 

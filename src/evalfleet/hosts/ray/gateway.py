@@ -23,6 +23,7 @@ import ray as typed_ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+import evalfleet.pilot
 from evalfleet.hosts.ray import actor as actor_module
 from evalfleet.runner.build import build
 
@@ -36,7 +37,7 @@ FIRST_S = 2.0
 FAILURES = 3
 LEAVE_S = 3.0
 ABSENT = {"error": "absent", "message": "the cluster has no such actor"}
-_WATCH = Path(__file__).with_name("watch.py")
+_WATCH = Path(evalfleet.pilot.__file__).with_name("runner_guard.py")
 
 
 class KnownActor:

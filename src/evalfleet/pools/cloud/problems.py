@@ -22,6 +22,7 @@ class Cause(StrEnum):
     IMAGE = "image"  # our image has no replica there
     PROVISIONING = "provisioning"  # the machine was created and did not come up
     START = "start"  # the machine was had, and its program did not start: the next try may do better
+    PREEMPTED = "preempted"  # the machine was there, and the cloud took it back
     THROTTLED = "throttled"
     SERVER = "server"  # the cloud failed, or gave no answer at all
     CONFLICT = "conflict"  # another operation is under way on the same thing
@@ -51,6 +52,7 @@ ACTIONS: dict[Cause, Action] = {
     Cause.IMAGE: Action.NEXT_REGION,
     Cause.PROVISIONING: Action.NEXT_REGION,
     Cause.START: Action.WAIT,
+    Cause.PREEMPTED: Action.NEXT_REGION,
     Cause.THROTTLED: Action.WAIT,
     Cause.SERVER: Action.WAIT,
     Cause.CONFLICT: Action.WAIT,

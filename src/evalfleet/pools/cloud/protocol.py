@@ -289,6 +289,15 @@ class RunsJobs(Protocol):
         ...
 
 
+@runtime_checkable
+class QueuesRequests(Protocol):
+    """What a provider has besides, if requests for machines wait in a queue of its cloud and cost nothing there: then all that are
+    wanted are asked for at once, however long the first one waits."""
+
+    @property
+    def queues_requests(self) -> bool: ...
+
+
 class CloudProvider(Protocol):
     """A cloud that pools can be made in. Cheap to import: its libraries are loaded by `open`."""
 

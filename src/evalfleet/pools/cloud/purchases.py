@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Family = Callable[[str], str]  # of a size: those that share a quota have the same
 SLOW_START = 3  # creations at a time until the first machine is there
 AT_A_TIME = 20
+QUEUED = 1000  # where requests wait in a queue of the cloud, at no cost
 REFUSALS = 3  # machines in a row that could not be had: then the pool asks for no more
 TRIES = 3
 STARTS = 10  # tries of programs that do not start: they cost little, and two in five that fail are no reason to give up
@@ -172,17 +173,21 @@ def _stopped(plan: Plan) -> Stop:
 class Purchases:
     """Shared by all machines of one pool. Used in the loop's thread."""
 
-    def __init__(self, record: PoolRecord, family: Family, rng: random.Random, poll_s: float) -> None:
+    def __init__(
+        self, record: PoolRecord, family: Family, rng: random.Random, poll_s: float, *, queued: bool = False
+    ) -> None:
         """
         Args:
             poll_s: between two looks at the cloud. Where it is short, so are the pauses that only spread requests.
+            queued: whether requests wait in a queue of the cloud, at no cost.
         """
         self._record = record
         self._family = family
         self._rng = rng
         self._spread = min(1.0, poll_s / FULL_SPREAD_S)
         self._closed = Closed()
-        self._limiter = anyio.CapacityLimiter(SLOW_START)
+        self._first, self._most = (QUEUED, QUEUED) if queued else (SLOW_START, AT_A_TIME)
+        self._limiter = anyio.CapacityLimiter(self._first)
         self._refused = 0
         self._worst: Problem | None = None
         self._told = 0  # the weight of what a person was told
@@ -206,7 +211,7 @@ class Purchases:
     def succeeded(self) -> None:
         self._refused = 0
         self.is_proven = True
-        self._limiter.total_tokens = AT_A_TIME
+        self._limiter.total_tokens = self._most
 
     def failed(self, problem: Problem, failed: Offering, offers: Iterable[Offering], now: float) -> None:
         """A creation failed: until the next one works, one at a time finds out what can still be had, if anything."""
@@ -241,7 +246,7 @@ class Purchases:
         self._refused = self._told = 0
         self._worst = None
         self.is_proven = False
-        self._limiter.total_tokens = SLOW_START
+        self._limiter.total_tokens = self._first
 
 
 def _weight(problem: Problem | None) -> int:

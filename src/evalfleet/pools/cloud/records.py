@@ -76,6 +76,7 @@ class MachineSpec(Struct, frozen=True, kw_only=True):
     images: tuple[str, ...] = ()  # of containers that its tasks need
     kvm: bool = False  # whether its tasks need KVM
     pilot: Pilot | None = None  # None: it is reached over SSH
+    drain_s: float = 0.0  # how long before its deadline it takes no new tasks, where it is a job
 
     @property
     def offering(self) -> Offering:
@@ -115,6 +116,7 @@ class MachineView(Struct, frozen=True, kw_only=True):
     stage: Stage
     power: Power | None  # None: not known (yet)
     problem: Problem | None = None  # why its creation failed, where the cloud tells
+    ends_at: float | None = None  # when the job is over that it is, whether a controller lives or not
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
@@ -153,6 +155,7 @@ class Progress(Struct, frozen=True, kw_only=True):
     problem: Problem | None = None  # of one that is done, and failed
     forgotten: bool = False  # the cloud knows of no such operation any more: `view` tells what came of it
     look_again_s: float = 0.0  # of one that is not done: when the cloud wants to be asked again
+    waits: str | None = None  # of one that is not done: what the cloud says it waits for, for people
 
 
 class Kind(StrEnum):

@@ -28,7 +28,7 @@ from evalfleet.validation import suggestion
 
 CHECKS = (
     *("arm", "ssh", "host_key", "disk", "kvm", "runner", "setup", "benchmark"),
-    *("node", "pilot", "docker", "image", "silence"),
+    *("node", "pilot", "docker", "image", "silence", "drain"),
 )
 _PREFIX = re.compile(r"[a-z]([a-z0-9-]{0,40}[a-z0-9])?")
 

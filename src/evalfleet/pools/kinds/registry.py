@@ -27,6 +27,7 @@ BUILT_IN = {
     "azure-ml-instance": "evalfleet.azure.ml.provider:INSTANCE_KIND",
     "tiers": "evalfleet.pools.kinds.tiers:KIND",
     "ray": "evalfleet.pools.kinds.ray:KIND",
+    "slurm": "evalfleet.slurm.provider:KIND",
 }
 
 

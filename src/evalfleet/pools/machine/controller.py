@@ -432,11 +432,13 @@ class MachineController:
         reason = "taken back by the cloud" if record.facts.spot else "deleted outside evalfleet"
         if record.desired is not DesiredState.RUNNING and record.facts.box is not None:
             reason = "it is gone; its box is kept until the results in it are collected"
+        is_taken = record.facts.spot
         if view is not None and view.problem is not None:
             reason = view.problem.message
+            is_taken = is_taken or view.problem.cause is Cause.PREEMPTED
         reason = await self._logs.told(reason, by_login=False)
         now = await self._context.record.now()
-        facts = replace(record.facts, preempted=record.facts.spot, operation=None, lost_at=now)
+        facts = replace(record.facts, preempted=is_taken, operation=None, lost_at=now)
         await record.stop_meter(state=HostState.LOST, facts=facts, reason=reason)
 
 

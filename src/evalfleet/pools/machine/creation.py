@@ -97,6 +97,7 @@ class MachineCreation:
             box=None,
             pilot=None,
             deadline_at=None,
+            ends_soon=False,
             deadline_refused=None,
         )
         await record.move(state=HostState.CREATING, facts=facts, reason=None, readiness_check=context.first_check)
@@ -148,4 +149,5 @@ class MachineCreation:
             slots=context.wanted.slots,
             images=context.images if context.mailbox is not None else (),
             kvm=context.wanted.kvm,
+            drain_s=context.drain_s,
         )

@@ -11,9 +11,10 @@ from evalfleet.core.hosts.lifecycle import HOUR_S, Power
 from evalfleet.model import DesiredState, HostState, PoolHost
 from evalfleet.pools.cloud.problems import Action, Problem, Refusal
 from evalfleet.pools.cloud.records import MachineView, Verb
-from evalfleet.pools.context import LEAST_LEFT_S, SCHEDULE_S, PoolContext
+from evalfleet.pools.context import LEAST_LEFT_S, PoolContext
 from evalfleet.pools.machine.facts import facts_of
 from evalfleet.pools.machine.record import MachineRecord
+from evalfleet.pools.machine.renewal import renew_jobs
 
 REQUESTS = 6  # times that a deadline is asked for, each after a longer pause
 RENEW_AT = 0.25  # of the deadline's length, gone by: then it is moved
@@ -40,7 +41,7 @@ class MachineDeadline:
     async def next_at(self, left_s: float | None = None) -> float:
         """The moment so much time from now, as far as a schedule reaches; without a time, what the pool's settings say."""
         length_s = await self._context.deadline_s() if left_s is None else left_s
-        return await self._context.record.now() + min(length_s, SCHEDULE_S)
+        return await self._context.record.now() + min(length_s, self._context.longest_s)
 
     async def renew(self, view: MachineView) -> None:
         """Move it: the machine stops this long after its last contact with a controller."""
@@ -104,8 +105,10 @@ class MachineDeadline:
 
 
 async def move_deadlines(context: PoolContext, hosts: Iterable[PoolHost], views: Mapping[str, MachineView]) -> None:
-    """Move those of ready machines that are near, or later than the budget lasts; refusals are reported and tried again."""
+    """Move those of ready machines that are near, or later than the budget lasts; refusals are reported and tried again. Where they
+    are fixed, the machines are replaced in time."""
     if not context.moves_deadlines:
+        await renew_jobs(context, hosts, views)
         return
     now = await context.record.now()
     length_s = await context.deadline_s()

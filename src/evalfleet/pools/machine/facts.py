@@ -56,6 +56,7 @@ class MachineFacts(Struct, frozen=True, kw_only=True):
     )
     deadline_refused: str | None = None  # why it has no deadline yet, or why that cannot be moved
     deadline_at: float | None = None
+    ends_soon: bool = False  # the time of its job is nearly over: another takes its place
     checks_s: dict[str, float] = field(default_factory=dict[str, float])  # how long each readiness check took to hold
     preempted: bool = False
     logs: str | None = None  # folder below the home with its logs, since it failed

@@ -91,7 +91,7 @@ class MachineRecord:
         problem = progress.problem
         if not progress.done:
             self.pause_s = max(self._context.cloud.poll_s, progress.look_again_s)
-            problem = await self._lateness(verb)
+            problem = await self._lateness(verb, waits=progress.waits)
             if problem is None:
                 return False
         facts = replace(self.facts, operation=None)
@@ -103,17 +103,17 @@ class MachineRecord:
             raise Failed(problem)
         return True
 
-    async def _lateness(self, verb: Verb) -> Problem | None:
-        """Why an operation is given up that takes longer than any does; one that only takes long is said to."""
+    async def _lateness(self, verb: Verb, *, waits: str | None) -> Problem | None:
+        """Why an operation is given up that takes longer than any does; one that only takes long is said to, or why it waits."""
         operation = self.facts.operation
         began_at = operation.began_at if operation else None
         took_s = await self._context.record.now() - (began_at or self._host.updated_at)
         limit_s = self._context.wanted.deadline.get(self._context.first_check, OPERATION_S)
         if took_s >= limit_s:
-            said = f"the cloud did not {verb} it within {limit_s / 60:g} min"
+            said = f"the cloud did not {verb} it within {limit_s / 60:g} min" + (f": {waits}" if waits else "")
             return Problem(cause=Cause.PROVISIONING, action=Action.NEXT_REGION, message=said, avoid_s=SLOW_S)
-        said = f"the cloud takes long to {verb} it: over {min(SLOW_S, limit_s) / 60:g} min"
-        if took_s >= SLOW_S and self._host.reason != said:
+        said = waits or f"the cloud takes long to {verb} it: over {min(SLOW_S, limit_s) / 60:g} min"
+        if (waits is not None or took_s >= SLOW_S) and self._host.reason != said:
             await self.move(reason=said)
         return None
 

@@ -27,6 +27,13 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         "--trust-first-use", is_flag=True, default=None, help="ssh: accept and print the key of an unknown host."
     ),
     click.option("--address", help="ray: address of the cluster: ray://HOST:10001, HOST:6379 or auto."),
+    click.option("--partition", metavar="NAMES", help="slurm: partitions, comma-separated, most preferred first."),
+    click.option(
+        "--nodes", type=click.IntRange(1, 1000), help="slurm: number of jobs, each on one node; as --workers."
+    ),
+    duration_option(
+        "--time", help="slurm: time limit of a job; another one is submitted before it ends.  [default: 4h]"
+    ),
     click.option(
         "-w", "--workers", type=click.IntRange(1, 1000), help="cloud: number of machines; ray: most actors at a time."
     ),
@@ -87,7 +94,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         callback=_pairs,
         multiple=True,
         metavar="NAME=VALUE",
-        help="Option of the backend: of ray cpus, gpus, resources, price; or of a plug-in's. Repeatable.",
+        help="Option of the backend, such as cpus and gpus of ray and slurm, account and qos of slurm; or of a plug-in's. Repeatable.",
     ),
 )
 

@@ -1,0 +1,1 @@
+"""Slurm as a backend of pools: a machine is a job that holds a pilot."""
