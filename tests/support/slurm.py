@@ -199,11 +199,21 @@ def _end_processes(mark: str, conf: str) -> None:
     """Kill what runs in jobs. Tasks have none of Slurm's variables, but the folder of their job."""
     ours = processes_of(f"SLURM_CONF={conf}")
     jobs = {folder for pid, folder in processes_of(mark).items() if pid in ours and "evalfleet-jobs" in folder}
+    steps = {_parent(pid) for pid in processes_of(mark)}
+    for pid in steps & ours.keys():  # first, else they report the deaths of the others
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     for _ in range(3):
         marked = processes_of(mark) if mark.startswith("SLURM_CONF=") else processes_of(mark).keys() & ours.keys()
         for pid in {*marked, *(processes_of(*jobs) if jobs else ())}:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+def _parent(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return 0
 
 
 def _free_ports(count: int) -> list[int]:

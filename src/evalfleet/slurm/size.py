@@ -25,7 +25,11 @@ _WORDS: dict[str, tuple[re.Pattern[str], str, Callable[[str], str] | None]] = {
     "cpus": (_COUNT, "a whole number above 0", lambda value: f"--cpus-per-task={value}"),
     "mem": (_MEMORY, "an amount of memory such as 16G", lambda value: f"--mem={value}"),
     "gpus": (_GPUS, "a number of GPUs, or TYPE:NUMBER", lambda value: f"--gres=gpu:{value}"),
-    "gres": (_GRES, "generic resources such as gpu:a100:2, several with + between them", lambda value: _gres(value)),
+    "gres": (
+        _GRES,
+        "generic resources such as gpu:a100:2, several with + between them",
+        lambda value: f"--gres={value.replace('+', ',')}",
+    ),
     "account": (_NAME, "the name of an account", lambda value: f"--account={value}"),
     "qos": (_NAME, "the name of a QOS", lambda value: f"--qos={value}"),
     "reservation": (_NAME, "the name of a reservation", lambda value: f"--reservation={value}"),
@@ -85,7 +89,3 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return str(value).strip()
-
-
-def _gres(value: str) -> str:
-    return f"--gres={value.replace('+', ',')}"

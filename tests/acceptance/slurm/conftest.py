@@ -1,4 +1,4 @@
-"""One real Slurm cluster of two nodes for the tests of this folder."""
+"""A real Slurm cluster of two nodes for each test of this folder: it is up in a second."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from tests.support.slurm import SlurmCluster, slurm_cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def cluster() -> Iterator[SlurmCluster]:
     with slurm_cluster() as found:
         yield found
