@@ -14,6 +14,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
+from evalfleet import config
 from evalfleet.core.failures.kinds import one_line
 from evalfleet.pools.cloud import records
 from evalfleet.pools.cloud.problems import Action, Cause, Problem, Refusal
@@ -81,7 +82,7 @@ class SlurmCloud:
         if found is not None and found.is_live:
             return Creation(continuation=None)
         words = script.sbatch_words(spec, self._names(spec.name)[0], stops_at - time.time())
-        env = script.job_environment(spec, os.environ)
+        env = script.job_environment(spec, config.environment())
         said = await programs.run(*words, given=script.batch_script(spec), env=env)
         number = said.strip().partition(";")[0]
         if not number.isdecimal():

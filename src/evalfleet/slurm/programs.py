@@ -48,7 +48,9 @@ def is_installed() -> bool:
 
 def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     """Ours, without what would change how Slurm's programs act."""
-    ours = {name: value for name, value in os.environ.items() if name in _KEPT or not _CHANGES.fullmatch(name)}
+    ours = {
+        name: value for name, value in config.environment().items() if name in _KEPT or not _CHANGES.fullmatch(name)
+    }
     return {**ours, **(more or {})}
 
 

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evalfleet import config
 from evalfleet.config import Settings
 from evalfleet.errors import ConfigError, InputError
 from evalfleet.layout import Home
@@ -151,7 +152,7 @@ def cluster_name() -> str:
     """As its configuration says; empty where that is not a file of this machine."""
     from evalfleet.slurm.programs import CONFS
 
-    for path in filter(None, (os.environ.get("SLURM_CONF"), *CONFS)):
+    for path in filter(None, (config.environment().get("SLURM_CONF"), *CONFS)):
         try:
             found = _CLUSTER.search(Path(path).read_text("utf-8", "replace"))
         except OSError:

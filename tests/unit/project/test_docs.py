@@ -87,14 +87,14 @@ def test_every_page_is_in_the_menu_and_the_index():
 
 
 _FOREIGN = r"\b(?:executors?|(?<!window )(?<!resource )managers?|utils|helpers?)\b"
-_OF_SERVICES = r"\b(?:jobs?|nodes?|clusters?)\b"  # words of Azure Batch and Azure ML, for pages that speak of them
+_OF_SERVICES = r"\b(?:jobs?|nodes?|clusters?)\b"  # words of Batch, Azure ML and Slurm, for pages that speak of them
 
 
 @pytest.mark.parametrize("path", OURS, ids=shown)
 def test_no_page_uses_a_word_that_the_glossary_lacks(path: Path):
     prose = re.sub(r"`[^`]*`|\]\([^)]*\)", "", FENCED.sub("", path.read_text("utf-8")))
     assert re.findall(_FOREIGN, prose, re.IGNORECASE) == []
-    if not re.search(r"\bBatch\b|Azure ML|\bRay\b", prose):
+    if not re.search(r"\bBatch\b|Azure ML|\bRay\b|\bSlurm\b", prose):
         assert re.findall(_OF_SERVICES, prose, re.IGNORECASE) == []
 
 
