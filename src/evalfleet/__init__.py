@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from evalfleet.api.housekeeping import backup, prune, restore
     from evalfleet.api.plans import list_plans, plan, plan_async, show_plan
     from evalfleet.api.pools import PoolHandle, create_pool, list_pools, open_pool
+    from evalfleet.api.shares import list_shares, remove_share, set_share
     from evalfleet.api.users import add_user, audit_log, list_users, remove_user, set_user
 
     __version__: str
@@ -49,6 +50,7 @@ __all__ = [
     "list_plans",
     "list_pools",
     "list_runs",
+    "list_shares",
     "list_studies",
     "list_users",
     "open_pool",
@@ -57,8 +59,10 @@ __all__ = [
     "plan",
     "plan_async",
     "prune",
+    "remove_share",
     "remove_user",
     "restore",
+    "set_share",
     "set_user",
     "show_plan",
     "submit",
@@ -70,12 +74,14 @@ _POOLS = dict.fromkeys(("PoolHandle", "create_pool", "list_pools", "open_pool"),
 _PLANS = dict.fromkeys(("list_plans", "plan", "plan_async", "show_plan"), "evalfleet.api.plans")
 _HOUSEKEEPING = dict.fromkeys(("backup", "prune", "restore"), "evalfleet.api.housekeeping")
 _USERS = dict.fromkeys(("add_user", "audit_log", "list_users", "remove_user", "set_user"), "evalfleet.api.users")
+_SHARES = dict.fromkeys(("list_shares", "remove_share", "set_share"), "evalfleet.api.shares")
 _HOMES = (
     dict.fromkeys(__all__, "evalfleet.api")
     | _POOLS
     | _PLANS
     | _USERS
     | _HOUSEKEEPING
+    | _SHARES
     | {"GpuPool": "evalfleet.api.gpus"}
 )
 

@@ -10,6 +10,7 @@ import msgspec
 
 from evalfleet import duration
 from evalfleet.errors import InputError
+from evalfleet.model import MOST_PRIORITY
 
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(?P<name>.*)`", re.DOTALL)
@@ -50,6 +51,13 @@ def seconds(name: str, value: str | float | None, error: type[Exception] = Input
         return None if value is None else duration.parse(value)
     except ValueError as wrong:
         raise error(f"{name}: {wrong}") from None
+
+
+def checked_priority(value: int | None, error: type[Exception] = InputError) -> int | None:
+    """Raises `error` where no run can have that priority."""
+    if value is not None and abs(value) > MOST_PRIORITY:
+        raise error(f"priority: must be a whole number from -{MOST_PRIORITY} to {MOST_PRIORITY}")
+    return value
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

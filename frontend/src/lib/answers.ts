@@ -50,6 +50,7 @@ export interface Amended {
   driven: boolean;
   workers: number;
   budget_usd: number | null;
+  priority: number;
 }
 
 export interface Artifact {
@@ -665,6 +666,7 @@ export interface MoreTrials {
   driven: boolean;
   workers: number;
   budget_usd: number | null;
+  priority: number;
   trials: number;
 }
 
@@ -771,7 +773,7 @@ export interface Plans {
   plans: Plan[];
 }
 
-/** How a run treats its tasks. Part of the run; changes only in `budget_usd`, `workers` and a study's trials. */
+/** How a run treats its tasks. Part of the run; changes only in `budget_usd`, `workers`, `priority` and a study's trials. */
 export interface Policy {
   attempts: number;
   timeout_s: number;
@@ -797,6 +799,7 @@ export interface Policy {
   study: Record<string, unknown> | null;
   gpus: number[];
   speculate: boolean;
+  priority: number;
   gpu_pack: boolean;
 }
 
@@ -974,6 +977,7 @@ export interface Resumed {
   driven: boolean;
   workers: number;
   budget_usd: number | null;
+  priority: number;
   by: string;
 }
 
@@ -1081,6 +1085,37 @@ export interface Scores {
   ci95: Intervals;
 }
 
+export interface ShareFacts {
+  rules: ShareRow[];
+  use: ShareUse[];
+}
+
+/** A user or a project; `*` is each one that is not named. */
+export interface ShareName {
+  subject: string;
+  name: string;
+}
+
+/** What one may have. None: not said. */
+export interface ShareRow {
+  subject: string;
+  name: string;
+  weight: number | null;
+  running: number | null;
+  gpus: number | null;
+  usd_per_day: number | null;
+}
+
+/** What one has now, and has spent since 00:00 UTC. */
+export interface ShareUse {
+  subject: string;
+  name: string;
+  running: number;
+  gpus: number;
+  spent_usd: number;
+  committed_usd: number;
+}
+
 /** What was submitted. Values of variables that look like secrets are hidden. */
 export interface ShownSpec {
   command: string[];
@@ -1134,6 +1169,7 @@ export interface StudyAmended {
   driven: boolean;
   workers: number;
   budget_usd: number | null;
+  priority: number;
   parallel: number;
 }
 

@@ -89,6 +89,7 @@ class RunStatus(Summary, frozen=True, kw_only=True):
     """As `evalfleet status RUN --json` prints it."""
 
     driven: bool
+    waits: str | None  # for what, of a run that could start more
     workers: list[Worker]
 
 

@@ -260,10 +260,12 @@ class RunHandle:
         with self._changing() as (store, run):
             return steer.release(store, run, _words(keys)).tasks
 
-    def amend(self, *, workers: int | None = None, budget_usd: float | None = None) -> Amended:
-        """Change the number of workers or the budget, also while the run is driven."""
+    def amend(
+        self, *, workers: int | None = None, budget_usd: float | None = None, priority: int | None = None
+    ) -> Amended:
+        """Change the number of workers, the budget or the priority, also while the run is driven."""
         with self._changing() as (store, run):
-            return steer.amend(store, run, workers=workers, budget_usd=budget_usd)
+            return steer.amend(store, run, workers=workers, budget_usd=budget_usd, priority=priority)
 
     def quarantine(self, worker: str, reason: str | None = None) -> list[str]:
         """Give a worker or host no more work of this run; returns all that are in quarantine."""

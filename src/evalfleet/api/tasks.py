@@ -55,6 +55,7 @@ class RunSettings(TypedDict, total=False):
     max_lost: int
     retry_base: Duration
     retry_cap: Duration
+    priority: int
     distribution: str
     gpus: Sequence[int]
     gpu_pack: bool

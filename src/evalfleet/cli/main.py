@@ -42,7 +42,8 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "Steer": {
         "pause": "Start no more tasks of a run.",
-        "amend": "Change the workers or the budget of a run.",
+        "amend": "Change the workers, budget or priority of a run.",
+        "share": "Shares and quotas of users and projects.",
         "cancel": "End a run and its running tasks.",
         "hold": "Keep tasks from starting.",
         "release": "Let held tasks start again.",
@@ -90,7 +91,7 @@ _FOLDERS = {
     "results": "status watch report compare export tasks logs artifacts events",
     "machines": "gpus plan estimate reap emulator prepare",
     "keep": "prune",
-    "home": "serve controller controllers alerts token store agents benchmarks demo doctor version",
+    "home": "serve controller controllers alerts share token store agents benchmarks demo doctor version",
     "team": "user audit",
 }
 _SHARED = {

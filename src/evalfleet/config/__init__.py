@@ -78,6 +78,15 @@ current folder; ``config.toml`` in the home folder; the default. ::
     [disk]
     keep_free_gb = 1              # no task starts below this, default: 1, or 5 % of a smaller disk; EVALFLEET_DISK_KEEP_FREE_GB
 
+    [share]                       # how users and projects compare; "*": each one that is not named
+    users = { alice = 3 }         # default: 1 each
+    projects = { nightly = 0.5 }
+
+    [quota.users.bob]             # the most that a user or a project has; default: no limits
+    running = 8                   # attempts at a time
+    gpus = 2
+    usd_per_day = 20.0
+
     [judge]
     builtin = true                # try the signatures of clients, Docker, disks and GPUs after these patterns
 
@@ -116,6 +125,7 @@ from evalfleet.config.core_tables import (
     SlurmSettings,
     StoreSettings,
 )
+from evalfleet.config.shares import QuotaTable, ShareTable
 from evalfleet.core.alerts.settings import AlertSettings
 from evalfleet.errors import ConfigError
 
@@ -155,6 +165,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     otel: OtelSettings = OtelSettings()
     retention: RetentionSettings = RetentionSettings()
     disk: DiskSettings = DiskSettings()
+    share: ShareTable = ShareTable()
+    quota: QuotaTable = QuotaTable()
     pools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])  # for `pool create`
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])  # of plug-ins
 

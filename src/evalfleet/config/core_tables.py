@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from msgspec import Struct, field
 
+from evalfleet.config.shares import QuotaTable, ShareTable
 from evalfleet.core.alerts.settings import AlertSettings
 from evalfleet.core.retention import Rules
 from evalfleet.model import Kind
@@ -254,6 +255,8 @@ TABLES: dict[str, type[SettingsTable]] = {
     "otel": OtelSettings,
     "retention": RetentionSettings,
     "disk": DiskSettings,
+    "share": ShareTable,
+    "quota": QuotaTable,
 }
 VARIABLES: dict[str, tuple[str, str]] = {  # variable -> table and key that it sets; "": outside of any table
     "EVALFLEET_COLOUR": ("", "colour"),

@@ -52,6 +52,8 @@ RIGHTS: dict[str, Right] = {
     "pool.delete": _POOL,
     "pool.take-over": _POOL,
     "gpu.unquarantine": _POOL,
+    "share.set": _POOL,
+    "share.remove": _POOL,
     "home.prune": _POOL,
     "alerts.test": _POOL,
     "user.list": Right(Role.ADMIN, changes=False),

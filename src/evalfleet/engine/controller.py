@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from evalfleet import config
 from evalfleet.config.secrets import Secrets
+from evalfleet.config.shares import share_rules
 from evalfleet.core.breaker import Limits
 from evalfleet.core.failures.judge import BUILTIN, Pattern
 from evalfleet.core.hosts.health import Patience
@@ -29,6 +30,7 @@ def engine_settings(settings: config.Settings) -> EngineSettings:
         lease_s=settings.lease.duration_s,
         patience=Patience(give_up_s=settings.lease.give_up_s),
         breaker=Limits(slow_start=settings.breaker.slow_start, probe_base_s=settings.breaker.probe_base_s),
+        share_rules=share_rules(settings.share, settings.quota),
         patterns=(
             *(Pattern.of(row.regex, Kind(row.kind)) for row in settings.judge.patterns),
             *((BUILTIN,) if settings.judge.builtin else ()),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from evalfleet.engine.attempts.end import AttemptEnds
+from evalfleet.engine.attempts.end import AttemptEnds, told_of_pool
 from evalfleet.engine.attempts.launch import launch_of
 from evalfleet.engine.attempts.live import LiveAttempts
 from evalfleet.engine.attempts.progress import ProgressBuffer
@@ -24,6 +24,7 @@ from evalfleet.engine.orders import Ended, LiveAttempt, Mode, Orders, taken_over
 from evalfleet.engine.placement.admission import Admission
 from evalfleet.engine.placement.budget import RunBudget
 from evalfleet.engine.placement.gpu_queue import GpuQueue
+from evalfleet.engine.placement.quotas import RunQuotas
 from evalfleet.engine.placement.shared_slots import SharedSlots
 from evalfleet.engine.placement.speculation import Chosen, Speculation
 from evalfleet.engine.placement.workers import WorkerTable
@@ -32,7 +33,7 @@ from evalfleet.engine.run_breaker import RunBreaker
 from evalfleet.engine.settings import EngineSettings
 from evalfleet.errors import MissingSecret
 from evalfleet.hosts.base import AttemptEvent, HostInfo, Launch
-from evalfleet.model import Attempt, Blame, JsonObject, Kind, PauseCause, Request, Run, RunState, TaskState, Verb
+from evalfleet.model import JsonObject, PauseCause, Request, Run, RunState, TaskState, Verb
 from evalfleet.store.store import Store
 
 if TYPE_CHECKING:
@@ -80,10 +81,13 @@ class Dispatcher:
             store, run, workers, self._ends.history, other_hosts, settings.quarantine, settings.lease_s
         )
         self.returned = ReturnedAttempts(store, run)
-        self._admission = Admission(store, run, settings.lease_s, workers, self._gpu_queue, other_hosts, self.returned)
+        self._quotas = RunQuotas(store, run, settings.share_rules)
+        self._admission = Admission(
+            store, run, settings.lease_s, workers, self._gpu_queue, other_hosts, self.returned, self._quotas
+        )
         self._ends.requeued = self._admission.look_again
         self._speculation = Speculation(store, run)
-        self._shared_slots = SharedSlots(store, run, workers)
+        self._shared_slots = SharedSlots(store, run, workers, self._quotas)
         self._trials = None if run.policy.study is None else _trials(store, run)
         patience_s = settings.patience.give_up_s if workers.is_remote else 0.0
         reachability = Reachability(self._breaker, workers.hosts, settings.reconnect_s, patience_s)
@@ -218,6 +222,7 @@ class Dispatcher:
         free = self.run.policy.workers - len(self.live)
         if free <= 0 or self.mode is not Mode.DRIVE or self._paused is not None:
             return len(self.live)
+        free = min(free, self._quotas.allowance(len(self.live)))  # no machine is made for what may not run
         return len(self.live) + (free if self.run.open else self._store.tasks.waiting(self.run.id, free))
 
     # Ends
@@ -245,8 +250,9 @@ class Dispatcher:
         self._progress.close(live)
         finished = self._ends.finish(live, seen, self.mode, orders)
         if finished:
+            self._shared_slots.share.used(finished.attempt.duration_s or 0.0)
             self._canaries.judge_trial(finished.attempt, finished.attempt.failure)
-            orders.ended += _told(finished.attempt)
+            orders.ended += told_of_pool(finished.attempt)
         if finished and finished.task.state is TaskState.QUEUED:
             self._admission.look_again(finished.task.not_before)
 
@@ -267,9 +273,9 @@ class Dispatcher:
 
     def _allowance(self) -> int:
         self._breaker.watch(self.live.values())
-        return min(
-            self._breaker.allowance(len(self.live)), self._budget.allowance(self.live.values(), self._store.now())
-        )
+        most = min(self._breaker.allowance(len(self.live)), self._quotas.allowance(len(self.live)))
+        sure = self._budget.confirmed_room(self.live.values()) if self._quotas.limits_usd else most
+        return min(most, sure, self._budget.allowance(self.live.values(), self._store.now()))
 
     def _admit(self, hosts: Sequence[HostInfo], orders: Orders) -> None:
         picked = self._admission.pick(
@@ -281,8 +287,10 @@ class Dispatcher:
     def _start(self, chosen: Sequence[Chosen], hosts: Sequence[HostInfo], orders: Orders) -> None:
         by_name = {host.name: host for host in hosts}
         for task, made, granted, copy_of in chosen:
-            if not self._budget.admits(task, self.live.values(), self._store.now()):
-                self._refused = True
+            usd = self._budget.estimate_usd(task, by_name[made.host].price_usd_per_hour)
+            is_over = not self._budget.admits(task, self.live.values(), self._store.now())
+            self._refused |= is_over
+            if is_over or not self._quotas.admits(task, usd):
                 self._admission.wait_for_room()
                 continue
             try:
@@ -290,7 +298,7 @@ class Dispatcher:
             except MissingSecret as error:
                 self.pause(PauseCause.SECRET, f"{error}, then `evalfleet resume {self.run.id}`")
                 return
-            claimed = self._admission.claim(task, made, by_name[made.host], granted, copy_of)
+            claimed = self._admission.claim(task, made, by_name[made.host], granted, usd, copy_of)
             if claimed is None:
                 self._admission.wait_for_room()
                 continue
@@ -339,6 +347,7 @@ class Dispatcher:
             self._trials.amend(self.run)
         self._budget.limit(policy.budget_usd, self._store)
         self._workers.resize(policy.workers)
+        self._shared_slots.share.amend(self.run)
         lifted = {PauseCause.OPERATOR} if unpause else set[PauseCause]()
         if policy.budget_usd != before.budget_usd:
             lifted.add(PauseCause.BUDGET)
@@ -433,15 +442,6 @@ class Dispatcher:
             if self._breaker.is_slow and self.live:
                 moments.append(now + _SLOW_S)
         return max(0.0, min(moments) - now)
-
-
-def _told(attempt: Attempt) -> list[tuple[str, str | None]]:
-    """What the end of an attempt says of the pool that its host is of, if anything. A service of others is not the pool's."""
-    failed = attempt.failure
-    if failed is None or failed.blame is Blame.TASK:
-        return [(attempt.host, None)]
-    is_own = failed.kind not in (Kind.SERVICE_FAILED, Kind.SERVICE_REFUSED)
-    return [(attempt.host, failed.evidence)] if is_own and failed.blame in (Blame.POOL, Blame.BACKEND) else []
 
 
 def _trials(store: Store, run: Run) -> TrialFeed:

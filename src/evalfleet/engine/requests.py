@@ -70,28 +70,32 @@ def asked(store: Store, run: Run, request: Request, live: int, *, cancelling: bo
     return {"pausing": live}
 
 
-def amended(run: Run, *, workers: int | None = None, budget_usd: float | None = None) -> Run:
+def amended(
+    run: Run, *, workers: int | None = None, budget_usd: float | None = None, priority: int | None = None
+) -> Run:
     """The run with the few parts of its policy that may change between controllers."""
     policy = run.policy
     if workers is not None:
         policy = replace(policy, workers=workers)
     if budget_usd is not None:
         policy = replace(policy, budget_usd=budget_usd)
+    if priority is not None:
+        policy = replace(policy, priority=priority)
     return replace(run, policy=policy)
 
 
 def amend(store: Store, run: Run, args: JsonObject) -> JsonObject:
-    """Change the number of workers, the budget or a study's trials, if given. Returns the new values."""
-    workers, budget_usd = args.get("workers"), args.get("budget_usd")
+    """Change the number of workers, the budget, the priority or a study's trials, if given. Returns the new values."""
+    workers, budget_usd, priority = args.get("workers"), args.get("budget_usd"), args.get("priority")
     if workers is not None and run.policy.distribution is Distribution.ROUND_ROBIN:
         raise InputError("the workers of a round-robin run are its fixed shards; their number cannot change")
-    policy = amended(run, workers=workers, budget_usd=budget_usd).policy
+    policy = amended(run, workers=workers, budget_usd=budget_usd, priority=priority).policy
     more = args.get("add_trials")
     if more is not None:
         policy = replace(policy, study=_with_more(run, more))
     if policy != run.policy:
         store.runs.amend(run, policy)
-    answer: JsonObject = {"workers": policy.workers, "budget_usd": policy.budget_usd}
+    answer: JsonObject = {"workers": policy.workers, "budget_usd": policy.budget_usd, "priority": policy.priority}
     if policy.study is not None and more is not None:
         store.runs.set_open(run, True, f"{more} more trials were asked for")
         answer["trials"] = policy.study["study"]["trials"]

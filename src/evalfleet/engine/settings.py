@@ -8,6 +8,7 @@ from evalfleet.core.breaker import Limits
 from evalfleet.core.failures.judge import BUILTIN, Builtin, Pattern
 from evalfleet.core.hosts.health import Patience
 from evalfleet.core.hosts.quarantine import Terms
+from evalfleet.core.shares.quota import ShareRule
 
 
 class EngineSettings(Struct, frozen=True, kw_only=True):
@@ -20,4 +21,5 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     patience: Patience = field(default_factory=Patience)
     quarantine: Terms = field(default_factory=Terms)
     breaker: Limits = field(default_factory=Limits)
+    share_rules: tuple[ShareRule, ...] = ()  # weights and quotas of the configuration
     patterns: tuple[Pattern | Builtin, ...] = (BUILTIN,)

@@ -204,8 +204,11 @@ class Tools(Struct, frozen=True, kw_only=True):
     secrets: tuple[str, ...] = ()  # names of variables that make the machine ready; the tasks do not get them
 
 
+MOST_PRIORITY = 100  # of a run; the least is as far below 0
+
+
 class Policy(Struct, frozen=True, kw_only=True):
-    """How a run treats its tasks. Part of the run; changes only in `budget_usd`, `workers` and a study's trials."""
+    """How a run treats its tasks. Part of the run; changes only in `budget_usd`, `workers`, `priority` and a study's trials."""
 
     attempts: int = 3
     timeout_s: float = 3600.0
@@ -231,6 +234,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     study: JsonObject | None = None  # of a study: its file; trials are added while the run is open
     gpus: tuple[int, ...] = ()  # which GPUs of a host it may use, by index; (): all
     speculate: bool = False  # near the end, double tasks on hosts that are slow against their peers
+    priority: int = 0  # among the runs of its owner: higher goes first
     gpu_pack: bool = False  # take the fullest GPUs that will do, so that large sets stay free
 
 

@@ -20,6 +20,7 @@ from evalfleet.model import JsonObject, Run, RunState, Verb
 from evalfleet.operations.request import ask_or_do
 from evalfleet.report.summary import is_imported
 from evalfleet.store.store import Store
+from evalfleet.validation import checked_priority
 
 
 class Changed(Struct, frozen=True, kw_only=True):
@@ -45,6 +46,7 @@ class Pausing(Changed, frozen=True, kw_only=True):
 class Amended(Changed, frozen=True, kw_only=True):
     workers: int
     budget_usd: float | None
+    priority: int = 0
 
 
 class Quarantine(Changed, frozen=True, kw_only=True):
@@ -64,12 +66,18 @@ def resume(
 
 
 def amend(
-    store: Store, run: Run, *, workers: int | None = None, budget_usd: float | None = None, by: str | None = None
+    store: Store,
+    run: Run,
+    *,
+    workers: int | None = None,
+    budget_usd: float | None = None,
+    priority: int | None = None,
+    by: str | None = None,
 ) -> Amended:
-    """Change the number of workers or the budget, also while the run is driven."""
-    args = _amendment(workers, budget_usd)
+    """Change the number of workers, the budget or the priority, also while the run is driven."""
+    args = _amendment(workers, budget_usd, checked_priority(priority))
     if not args:
-        raise InputError("nothing to change: give the number of workers or the budget")
+        raise InputError("nothing to change: give the number of workers, the budget or the priority")
     return Amended(**change(store, run, Verb.AMEND, args, by))
 
 
@@ -151,8 +159,8 @@ async def cancel(settings: config.Settings, store: Store, run: Run, *, by: str |
     return Cancelled(**_facts(store, run, owned), **answer, live=0)
 
 
-def _amendment(workers: int | None, budget_usd: float | None) -> JsonObject:
-    given = {"workers": workers, "budget_usd": budget_usd}
+def _amendment(workers: int | None, budget_usd: float | None, priority: int | None = None) -> JsonObject:
+    given = {"workers": workers, "budget_usd": budget_usd, "priority": priority}
     return {name: value for name, value in given.items() if value is not None}
 
 

@@ -35,6 +35,7 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     workers: int | None = None
     distribution: str | None = None
     budget_usd: float | None = None
+    priority: int | None = None  # among the runs of its owner: higher goes first
     pool: str | None = None  # None: this machine
     project: str | None = None  # None: the one that the settings name
     tags: dict[str, str] = field(default_factory=dict[str, str])
@@ -188,6 +189,7 @@ def _stored(
         workers=options.workers or policy.workers or usual,
         distribution=Distribution(options.distribution or policy.distribution),
         budget_usd=policy.budget_usd if options.budget_usd is None else options.budget_usd,
+        priority=policy.priority if options.priority is None else options.priority,
         pool=options.pool,
     )
     require_budget(store, policy, submission.tasks, local_usd_per_hour=local_usd_per_hour)

@@ -203,6 +203,11 @@ def awaited(events: Iterable[Event]) -> str | None:
     return waits
 
 
+def waiting(waits: str) -> str:
+    """The same for a person. A share and a quota name themselves; else it is who has the slots."""
+    return f"waits: {waits}" if waits.startswith(("your ", "the quota ")) else f"waits for a slot: {waits}"
+
+
 def standings(events: Iterable[Event]) -> dict[str, WorkerState]:
     """The hosts that are not just ready or busy, and what they are.
 

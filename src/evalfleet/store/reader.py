@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from evalfleet.store.plans import PlanQueries
     from evalfleet.store.pools.tiers import TierQueries
     from evalfleet.store.retention import RetentionQueries
+    from evalfleet.store.shares.shares import ShareQueries
     from evalfleet.store.tokens import TokenQueries
     from evalfleet.store.users import UserQueries
 
@@ -117,6 +118,12 @@ class StoreReader:
         from evalfleet.store.loads import LoadQueries
 
         return LoadQueries(self.database)
+
+    @cached_property
+    def shares(self) -> ShareQueries:
+        from evalfleet.store.shares.shares import ShareQueries
+
+        return ShareQueries(self.database)
 
     @cached_property
     def tokens(self) -> TokenQueries:

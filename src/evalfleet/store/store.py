@@ -29,6 +29,7 @@ from evalfleet.store.reader import StoreReader
 from evalfleet.store.retention import Retention
 from evalfleet.store.runs.requests import Requests
 from evalfleet.store.runs.runs import Runs
+from evalfleet.store.shares.shares import Shares
 from evalfleet.store.tasks.tasks import Tasks
 from evalfleet.store.tokens import Tokens
 from evalfleet.store.users import Users
@@ -55,11 +56,15 @@ class Store(StoreReader):
 
     @cached_property
     def attempts(self) -> Attempts:
-        return Attempts(self.database, self.events, self.tasks, self.gpus)
+        return Attempts(self.database, self.events, self.tasks, self.gpus, self.shares)
 
     @cached_property
     def runs(self) -> Runs:
         return Runs(self.database, self.events, self.tasks, self.gpus)
+
+    @cached_property
+    def shares(self) -> Shares:
+        return Shares(self.database)
 
     @cached_property
     def requests(self) -> Requests:

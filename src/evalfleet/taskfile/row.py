@@ -12,7 +12,7 @@ from typing import Any, cast
 import msgspec
 
 from evalfleet.model import Distribution, Policy, Requests, TaskSpec
-from evalfleet.validation import explain, quoted, seconds, suggestion
+from evalfleet.validation import checked_priority, explain, quoted, seconds, suggestion
 
 _LARGEST_COUNT = 2**31 - 1
 _SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -71,6 +71,7 @@ class _RunRow(msgspec.Struct, forbid_unknown_fields=True):
     retry_base: Duration = None
     retry_cap: Duration = None
     workers: int | None = None
+    priority: int | None = None
     distribution: str | None = None
     gpus: list[int] | None = None
     gpu_pack: bool | None = None
@@ -151,6 +152,7 @@ def policy(run: Any) -> tuple[str | None, Policy]:
         "attempts": _count("attempts", row.attempts, least=1),
         "max_lost": _count("max_lost", row.max_lost),
         "workers": _count("workers", row.workers, least=1),
+        "priority": checked_priority(row.priority, Problem),
         "budget_usd": _amount("budget_usd", row.budget_usd),
         "max_cost_usd": _amount("max_cost_usd", row.max_cost_usd),
         "accept": _amount("accept", row.accept, most=1.0),

@@ -29,6 +29,7 @@ from evalfleet.answers.runs import (
     TaskPage,
 )
 from evalfleet.answers.server import BenchmarkList, Me, RequestAnswer
+from evalfleet.answers.shares import ShareFacts, ShareName, ShareRow
 from evalfleet.answers.studies import StudyFacts, StudyList, SubmittedStudy
 from evalfleet.answers.team import AuditPage, UserList, UserRow
 from evalfleet.model import RunState, TaskState
@@ -47,8 +48,19 @@ from evalfleet.web.handlers.housekeeping import Housekeeping, Prune
 from evalfleet.web.handlers.machine_logs import MOST_LINES, MachineLogs
 from evalfleet.web.handlers.plans import NewPlan, PlanHandlers
 from evalfleet.web.handlers.pools import NewPool, OfPool, Pools, Size
-from evalfleet.web.handlers.run_changes import Acting, Amendment, Keys, NewRun, Only, PauseReason, Resumed, WorkerName
+from evalfleet.web.handlers.run_changes import (
+    Acting,
+    Amendment,
+    Keys,
+    NewRun,
+    Only,
+    PauseReason,
+    Resumed,
+    RunAmendment,
+    WorkerName,
+)
 from evalfleet.web.handlers.run_queries import Reading
+from evalfleet.web.handlers.shares import NewShare, ShareHandlers
 from evalfleet.web.handlers.studies import AddTrials, NewStudy, Parallel, Studies, StudyAmended
 from evalfleet.web.handlers.users import NewUser, UserChange, Users
 
@@ -107,6 +119,7 @@ def routes(site: Site) -> list[Route]:
         *_plans(PlanHandlers(site)),
         *_housekeeping(Housekeeping(site)),
         *_users(Users(site)),
+        *_shares(ShareHandlers(site)),
     ]
 
 
@@ -255,9 +268,7 @@ def _acting(act: Acting) -> list[Route]:
         _post("run.retry", f"{_RUN}/retry", act.retry, Only, ChangedTasks, "give failed or held tasks new attempts"),
         _post("run.hold", f"{_RUN}/hold", act.hold, Keys, ChangedTasks, "keep tasks from starting"),
         _post("run.release", f"{_RUN}/release", act.release, Keys, ChangedTasks, "let held tasks start again"),
-        _post(
-            "run.amend", f"{_RUN}/amend", act.amend, Amendment, Amended, "change its number of workers or its budget"
-        ),
+        _post("run.amend", f"{_RUN}/amend", act.amend, RunAmendment, Amended, "change its workers, budget or priority"),
         _post(
             "run.quarantine",
             f"{_RUN}/quarantine",
@@ -347,6 +358,21 @@ def _gpus(found: Gpus) -> list[Route]:
             OneGpu,
             UnquarantinedGpu,
             "let a GPU in quarantine be leased again",
+        ),
+    ]
+
+
+def _shares(found: ShareHandlers) -> list[Route]:
+    return [
+        _get(f"{API}/shares", found.listed, ShareFacts, "what users and projects may have, and what they have"),
+        _post("share.set", f"{API}/shares/set", found.set, NewShare, ShareRow, "say what a user or project may have"),
+        _post(
+            "share.remove",
+            f"{API}/shares/remove",
+            found.remove,
+            ShareName,
+            ShareName,
+            "forget what was said of a user or project",
         ),
     ]
 

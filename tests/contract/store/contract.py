@@ -27,6 +27,7 @@ from tests.contract.store.queries import ReadingContract
 from tests.contract.store.requests import SteeringContract
 from tests.contract.store.retention import RetentionContract
 from tests.contract.store.runs import RunContract
+from tests.contract.store.shares import ShareContract
 from tests.contract.store.tiers import TierContract
 
 from evalfleet.testing.database_contract import DatabaseContract
@@ -48,5 +49,6 @@ class StoreContract(
     PlanContract,
     TierContract,
     RetentionContract,
+    ShareContract,
 ):
     """All promises of `evalfleet.store.store.Store` that one store can show."""

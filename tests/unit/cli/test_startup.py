@@ -107,8 +107,8 @@ def test_table_has_the_commands_of_the_contract():
     wanted = "run resume cancel hold release retry status watch logs report compare export import events judge "
     wanted += "pool agents benchmarks prepare doctor version"
     wanted += " plan sizes prices quota emulator serve alerts token reap tune study gpus"
-    wanted += " pause amend quarantine unquarantine tasks artifacts waa store demo"
-    wanted += " pin unpin prune backup restore"
+    wanted += " pause amend quarantine unquarantine tasks artifacts share waa store demo"
+    wanted += " pin unpin prune controller controllers user audit backup restore"
     assert sorted(entry.NAMES) == sorted(wanted.split())
 
 

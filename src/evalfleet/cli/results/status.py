@@ -136,12 +136,15 @@ def _show_run(settings: Settings, name: str, *, as_json: bool) -> None:
         summary = summarise(store, run, results=False)
         over = summary.state.is_over
         workers = () if over else live.workers(store, run)
+        waits = live.awaited(store.events.workers(run.id)) if summary.state is RunState.RUNNING else None
         driven = not over and store.runs.driver(run.id) is not None
     if as_json:
         told = [Worker.copy_of(one, state=str(one.state), task=one.key) for one in workers]
-        print_document(RunStatus.copy_of(summary, driven=driven, workers=told))
+        print_document(RunStatus.copy_of(summary, driven=driven, waits=waits, workers=told))
         return
     shown = overview(summary, lines.columns(), driven=driven, options=settings.home_option)
+    if waits is not None:
+        shown[-1:-1] = [*wrap(line(Span(text.printable(live.waiting(waits)), Style.WARN)), lines.columns()), []]
     busy = tuple(one for one in workers if one.key is not None)
     if busy:
         from evalfleet.report.terminal.live import worker_lines

@@ -12,7 +12,14 @@ from evalfleet.cli.runs.shared.own_machines import Machines, machine_options, su
 from evalfleet.cli.runs.shared.run_overrides import Overrides, override_options
 from evalfleet.cli.runs.shared.source import benchmark_options, submission_of
 from evalfleet.cli.shared.document import print_document
-from evalfleet.cli.shared.options import budget_option, home_option, json_option, project_option, tag_option
+from evalfleet.cli.shared.options import (
+    budget_option,
+    home_option,
+    json_option,
+    priority_option,
+    project_option,
+    tag_option,
+)
 from evalfleet.cli.shared.output import lasting
 from evalfleet.cli.shared.thresholds import Thresholds, threshold_options
 from evalfleet.report.text import count, printable
@@ -43,6 +50,7 @@ if TYPE_CHECKING:
 @project_option
 @tag_option("Tag of the run, such as model=small")
 @budget_option
+@priority_option
 @override_options
 @threshold_options
 @benchmark_options

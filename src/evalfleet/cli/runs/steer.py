@@ -12,6 +12,7 @@ from evalfleet.cli.shared.options import (
     home_option,
     json_option,
     keys_argument,
+    priority_option,
     run_argument,
     run_required,
 )
@@ -47,24 +48,32 @@ def pause(run: str, reason: str | None, as_json: bool, home: str | None) -> int:
 @run_argument
 @click.option("-w", "--workers", type=click.IntRange(min=1), help="Tasks at a time from now on.")
 @budget_option
+@priority_option
 @json_option
 @home_option
-def amend(run: str, workers: int | None, budget_usd: float | None, as_json: bool, home: str | None) -> int:
-    """Change the number of workers or the budget of a run, also while it runs.
+def amend(
+    run: str,
+    workers: int | None,
+    budget_usd: float | None,
+    priority: int | None,
+    as_json: bool,
+    home: str | None,
+) -> int:
+    """Change the number of workers, the budget or the priority of a run, also while it runs.
 
     With fewer workers, tasks that run go on to their end. Of a study, --workers is the number of trials at a time.
     """
-    if workers is None and budget_usd is None:
-        raise click.UsageError("Give --workers, --budget or both.")
+    if workers is None and budget_usd is None and priority is None:
+        raise click.UsageError("Give --workers, --budget or --priority.")
 
     def told(answer: steer.Amended) -> str:
         budget = "no budget" if answer.budget_usd is None else f"a budget of {money(answer.budget_usd)}"
-        return f"run {answer.run} has {count(answer.workers, 'worker')} and {budget}"
+        return f"run {answer.run} has {count(answer.workers, 'worker')}, {budget} and priority {answer.priority}"
 
     return changed(
         home,
         run,
-        lambda store, found: steer.amend(store, found, workers=workers, budget_usd=budget_usd),
+        lambda store, found: steer.amend(store, found, workers=workers, budget_usd=budget_usd, priority=priority),
         told,
         as_json=as_json,
     )

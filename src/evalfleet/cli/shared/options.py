@@ -93,6 +93,13 @@ budget_option = click.option(
 )
 """Gives the command `budget_usd: float | None`."""
 
+priority_option = click.option(
+    "--priority",
+    type=click.IntRange(-100, 100),
+    help="Among your own runs: higher goes first.  [default: 0]",
+)
+"""Gives the command `priority: int | None`."""
+
 project_option = click.option("--project", metavar="NAME", help="Project of the run.  [default: the settings' project]")
 """Gives the command `project: str | None`."""
 

@@ -233,3 +233,12 @@ def where_of(past: Judged) -> Where:
         task=past.key, worker=past.worker, host=past.host, executable=past.executable, attempt=past.attempt_id,
         run_s=past.duration_s, claimed_at=past.claimed_at, at=past.judged_at,
     )  # fmt: skip
+
+
+def told_of_pool(attempt: Attempt) -> list[tuple[str, str | None]]:
+    """What the end of an attempt says of the pool that its host is of, if anything. A service of others is not the pool's."""
+    failed = attempt.failure
+    if failed is None or failed.blame is Blame.TASK:
+        return [(attempt.host, None)]
+    is_own = failed.kind not in (Kind.SERVICE_FAILED, Kind.SERVICE_REFUSED)
+    return [(attempt.host, failed.evidence)] if is_own and failed.blame in (Blame.POOL, Blame.BACKEND) else []

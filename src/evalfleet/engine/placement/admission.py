@@ -15,6 +15,7 @@ from evalfleet.engine.attempts.live import LiveAttempts
 from evalfleet.engine.attempts.other_hosts import OtherHosts
 from evalfleet.engine.attempts.returned import ReturnedAttempts
 from evalfleet.engine.placement.gpu_queue import GpuQueue
+from evalfleet.engine.placement.quotas import RunQuotas
 from evalfleet.engine.placement.workers import WorkerTable
 from evalfleet.hosts.base import HostInfo
 from evalfleet.model import Distribution, Run, Task
@@ -42,6 +43,7 @@ class Admission:
         gpu_queue: GpuQueue,
         other_hosts: OtherHosts,
         returned: ReturnedAttempts,
+        quotas: RunQuotas,
     ) -> None:
         self._store = store
         self._run = run
@@ -50,6 +52,7 @@ class Admission:
         self._gpu_queue = gpu_queue
         self._other_hosts = other_hosts
         self._returned = returned
+        self._quotas = quotas
         returned.freed = self.freed
         self._fixed = run.policy.distribution is Distribution.ROUND_ROBIN
         self._look_at = 0.0
@@ -176,7 +179,7 @@ class Admission:
         self, tasks: list[Task], slots: list[Slot], hosts: Mapping[str, HostRoom], most: int, history: History
     ) -> dict[int, Grant]:
         """GPUs for those that need some, by task."""
-        wanting = [task for task in tasks if task.spec.requests.gpus]
+        wanting = self._quotas.within_gpus([task for task in tasks if task.spec.requests.gpus])
         if not wanting:
             self._gpu_queue.leave()
             return {}
@@ -232,7 +235,13 @@ class Admission:
         return self._free_slots(live, hosts, history), self._workers.most - len(live)
 
     def claim(
-        self, task: Task, made: Assignment, host: HostInfo, granted: Grant | None, copy_of: int | None = None
+        self,
+        task: Task,
+        made: Assignment,
+        host: HostInfo,
+        granted: Grant | None,
+        usd: float,
+        copy_of: int | None = None,
     ) -> Claimed | None:
         claim = Claim(
             task_number=task.number,
@@ -245,8 +254,11 @@ class Admission:
             others=host.others,
             devices=() if granted is None else devices_of(granted),
             price_usd_per_hour=host.price_usd_per_hour,
+            committed_usd=usd,
+            rules=self._quotas.given,
             copy_of=copy_of,
         )
+        self._quotas.claimed()
         return self._store.attempts.claim(self._run, claim)
 
     def _candidates(self, limit: int) -> list[Task]:

@@ -168,6 +168,19 @@ class RunBudget:
         self._refused_usd = None if fits else estimate if bound is None else bound
         return fits
 
+    def estimate_usd(self, task: Task, price_usd_per_hour: float) -> float:
+        """What an attempt of this task may cost, whether the run has a budget or not."""
+        bound = max_cost_usd(self._run.policy, task.spec)
+        if bound is not None:
+            return bound
+        return estimate_attempt(
+            largest_usd=self._ramp.largest_usd, price_per_hour=price_usd_per_hour, timeout_s=self._timeout_s(task)
+        )
+
+    def confirmed_room(self, live: Iterable[LiveAttempt]) -> int:
+        """How many more attempts may start whose task states no cost, before other attempts have ended and told it."""
+        return self._ramp.room(sum(max_cost_usd(self._run.policy, one.task.spec) is None for one in live))
+
     def is_spent(self, now: float, *, refused: bool) -> bool:
         """Whether the budget admits nothing more while nothing runs, and waiting does not help.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from evalfleet.model import RunState, TaskState, WorkerState
 from evalfleet.report import text
-from evalfleet.report.live import FailureLine, LiveState, WorkerLine
+from evalfleet.report.live import FailureLine, LiveState, WorkerLine, waiting
 from evalfleet.report.terminal.lines import STATE_STYLES, Line, Span, Style, cells, fit, line, wrap
 
 _LEAST_CELL = 25
@@ -157,7 +157,7 @@ def notices(live: LiveState, notice: str, width: int) -> list[Line]:
     elif live.breaker is not None:
         said.append(f"breaker open: {live.breaker}")
     elif live.waits is not None:
-        said.append(f"waits for a slot: {live.waits}")
+        said.append(waiting(live.waits))
     elif _starts_slowly(live):
         said.append("starting slowly: a few attempts first, the other workers follow at the first verdict")
     if notice:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from evalfleet.core.shares.quota import Wanted
 from evalfleet.model import Attempt, AttemptState, Failure, JsonObject, Outcome, Run, Task, TaskState
 from evalfleet.store import rows
 from evalfleet.store.attempts.queries import AttemptQueries
@@ -12,22 +13,27 @@ from evalfleet.store.attempts.records import Claim, Claimed, Finish, Finished, P
 from evalfleet.store.database.base import Database
 from evalfleet.store.events import Events
 from evalfleet.store.gpus.gpus import Gpus
+from evalfleet.store.shares.shares import Shares
 from evalfleet.store.tasks.tasks import EVENTS, Tasks
 
 
 class Attempts(AttemptQueries):
-    def __init__(self, database: Database, events: Events, tasks: Tasks, gpus: Gpus) -> None:
+    def __init__(self, database: Database, events: Events, tasks: Tasks, gpus: Gpus, shares: Shares) -> None:
         super().__init__(database)
         self._events = events
         self._tasks = tasks
         self._gpus = gpus
+        self._shares = shares
 
     def claim(self, run: Run, claim: Claim) -> Claimed | None:
         """Task queued -> running with a new attempt `leased`. Event `attempt.claimed`. None: the task is not queued, the host
-        lacks the memory, or one of the GPUs is held. With `copy_of` the task runs already, and goes on. Event `attempt.doubled`."""
+        lacks the memory, one of the GPUs is held, or a quota would be passed. With `copy_of` the task runs already, and goes
+        on. Event `attempt.doubled`."""
         with self._db.transaction():
             now = self._db.now()
             if claim.devices and not self._gpus.is_free(claim):
+                return None
+            if self._shares.refusal(run, Wanted(gpus=claim.requests.gpus, usd=claim.committed_usd), claim.rules):
                 return None
             claimed = self._db.rows(
                 "claim_task" if claim.copy_of is None else "claim_copy",
@@ -57,6 +63,7 @@ class Attempts(AttemptQueries):
                 memory_mb=claim.requests.memory_mb,
                 devices=rows.to_json(claim.devices),
                 price_usd_per_hour=claim.price_usd_per_hour,
+                committed_usd=claim.committed_usd,
                 now=now,
             )
             attempt = rows.attempt(inserted[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from evalfleet.core.shares.quota import ShareRule
 from evalfleet.model import (
     Attempt,
     Device,
@@ -31,6 +32,8 @@ class Claim(Struct, frozen=True, kw_only=True):
     others: frozenset[str] = frozenset()
     devices: tuple[Device, ...] = ()  # the GPUs that the attempt shall have; refused where one is held
     price_usd_per_hour: float = 0.0  # of the worker
+    committed_usd: float = 0.0  # what the attempt may cost, as far as it is known
+    rules: tuple[ShareRule, ...] = ()  # quotas of the configuration, beside those of the store
     copy_of: int | None = None  # the number of a live attempt of the same task that this one is made beside
 
 

@@ -136,6 +136,7 @@ class Runs(RunQueries):
         data: JsonObject = {
             "budget_usd": policy.budget_usd,
             "workers": policy.workers,
+            "priority": policy.priority,
             "distribution": policy.distribution,
         }
         if policy.study is not None:

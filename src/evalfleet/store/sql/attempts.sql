@@ -1,8 +1,8 @@
 -- name: insert_attempt
 insert into attempt (run_id, task_number, number, state, token, lease_expires_at, host, worker, gpus, memory_mb, devices,
-                     price_usd_per_hour, claimed_at)
+                     price_usd_per_hour, committed_usd, claimed_at)
 values (:run_id, :task_number, :number, 'leased', :token, :lease_expires_at, :host, :worker, :gpus, :memory_mb, :devices,
-        :price_usd_per_hour, :now)
+        :price_usd_per_hour, :committed_usd, :now)
 returning *;
 
 -- name: select_attempt

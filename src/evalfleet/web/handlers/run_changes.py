@@ -18,6 +18,7 @@ from evalfleet.model import Run, RunState
 from evalfleet.operations import steer, submit
 from evalfleet.operations.submit import RunOptions
 from evalfleet.store.store import Store
+from evalfleet.validation import checked_priority
 from evalfleet.web import params
 from evalfleet.web.answers import told
 from evalfleet.web.context import Site, bearer_of
@@ -37,6 +38,7 @@ class NewRun(BenchmarkOptions, frozen=True, forbid_unknown_fields=True, kw_only=
     workers: int | None = None
     distribution: Literal["queue", "round-robin"] | None = None
     budget_usd: float | None = None
+    priority: int | None = None
     pool: str | None = None
     project: str | None = None
     tags: dict[str, str] = msgspec.field(default_factory=dict[str, str])
@@ -50,6 +52,10 @@ class PauseReason(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class Amendment(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     workers: int | None = None
     budget_usd: float | None = None
+
+
+class RunAmendment(Amendment, kw_only=True):
+    priority: int | None = None
 
 
 class Keys(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -81,6 +87,7 @@ class Acting:
         wanted = await params.body(request, NewRun)
         params.finite("budget_usd", wanted.budget_usd)
         params.workers(wanted.workers)
+        checked_priority(wanted.priority)
         params.title(wanted.name)
         bearer = bearer_of(request)
         options = RunOptions(**{name: getattr(wanted, name) for name in RunOptions.__struct_fields__})
@@ -156,9 +163,11 @@ class Acting:
         return await self._steering.answer(answer)
 
     async def amend(self, request: web.Request) -> web.Response:
-        wanted = _checked(await params.body(request, Amendment))
+        wanted = await params.body(request, RunAmendment)
+        _checked(wanted)
         given = msgspec.structs.asdict(wanted)
-        params.some([value for value in given.values() if value is not None], "one of `workers` and `budget_usd`")
+        what = "one of `workers`, `budget_usd` and `priority`"
+        params.some([value for value in given.values() if value is not None], what)
         return await self._changed(request, lambda store, run, by: steer.amend(store, run, **given, by=by))
 
     async def quarantine(self, request: web.Request) -> web.Response:

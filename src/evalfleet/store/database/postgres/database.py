@@ -83,6 +83,7 @@ class PostgresDatabase:
         self._streams = itertools.count(1)
         self._replay = Replay()
         self._unsent = Unsent()
+        self._pid, self.schema = 0, ""  # other connections may be heard as soon as there is one
         try:
             self._connection = self._connected()
         except psycopg.Error as error:

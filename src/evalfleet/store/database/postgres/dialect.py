@@ -25,7 +25,7 @@ _WORDS: tuple[tuple[str, str], ...] = (
 _WRITES = re.compile(r"^(insert|update|delete)\b", re.MULTILINE)
 _PLACE = re.compile(r"(?<!:):([a-z_]+)")
 
-_FLOAT = re.compile(r"(\w+_)?(at|s|usd|until|since|hour)|now|latest|score|rank|not_before|older_than")
+_FLOAT = re.compile(r"(\w+_)?(at|s|usd|until|since|hour|day)|now|latest|score|rank|not_before|older_than|weight")
 _INT = re.compile(
     r"(\w+_)?(number|mb)|after|attempts|before|begins|consumes|disabled|epoch|files|forced|freed|gone|gpus|is_clean|judge_version|last_event|limit"
     r"|line|open|pack|pid|place|programs|retry|retryable|runs|shard|siblings|step|steps|success|thin|workers"
