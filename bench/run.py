@@ -27,10 +27,11 @@ from makespan import bench_makespan
 from page_opening import bench_page
 from processes import bench_commands, bench_few, bench_many
 from renting import bench_cloud
+from storing import bench_store
 from table import Line, print_end, print_lines
 from tuning import bench_tuning
 
-PARTS = ("few", "many", "commands", "makespan", "cloud", "ssh", "web", "tuning", "miniwob", "vm")
+PARTS = ("few", "many", "store", "commands", "makespan", "cloud", "ssh", "web", "tuning", "miniwob", "vm")
 
 
 def main() -> int:
@@ -45,6 +46,7 @@ def main() -> int:
     parts: dict[str, Callable[[], list[Line]]] = {
         "few": lambda: bench_few(root, args.rounds),
         "many": lambda: bench_many(root),
+        "store": lambda: bench_store(root, min(args.rounds, 3)),
         "commands": lambda: bench_commands(root),
         "makespan": lambda: bench_makespan(root),
         "cloud": lambda: bench_cloud(root),

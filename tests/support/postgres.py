@@ -22,10 +22,8 @@ from evalfleet.store.home import place
 _USER = "evalfleet"
 _OPTIONS = {
     "listen_addresses": "",
-    "fsync": "off",
     "full_page_writes": "off",
     "shared_buffers": "16MB",
-    "max_connections": "60",
     "wal_level": "minimal",
     "max_wal_senders": "0",
     "max_wal_size": "128MB",
@@ -63,8 +61,9 @@ def _as_user(*command: str | Path) -> list[str]:
 
 
 class Server:
-    def __init__(self, folder: Path, programs: Path) -> None:
+    def __init__(self, folder: Path, programs: Path, connections: int, *, durable: bool) -> None:
         self.folder = folder
+        self._options = _OPTIONS | {"max_connections": str(connections), "fsync": "on" if durable else "off"}
         self._programs = programs
         self._numbers = count(1)
         self._free: list[str] = []
@@ -81,7 +80,7 @@ class Server:
         assert made.returncode == 0, made.stderr
 
     def start(self) -> None:
-        options = [f"-c{name}={value}" for name, value in _OPTIONS.items()]
+        options = [f"-c{name}={value}" for name, value in self._options.items()]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 _as_user(self._programs / "postgres", "-D", self.folder / "data", "-k", self.folder, *options),
@@ -104,6 +103,11 @@ class Server:
             self._process.send_signal(how)
             self._process.wait(60)
             self._process = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
 
     def url(self, schema: str, database: str = "postgres") -> str:
         return f"postgresql://{_USER}@/{database}?host={self.folder}&options=-csearch_path%3D{schema}"
@@ -142,8 +146,12 @@ class Server:
 
 
 @contextmanager
-def running() -> Generator[Server]:
-    """A server of its own. Most tests share that of the fixture `postgres`."""
+def running(connections: int = 60, *, durable: bool = False) -> Generator[Server]:
+    """A server of its own. Most tests share that of the fixture `postgres`.
+
+    Args:
+        durable: it waits for the disk, as a real one does.
+    """
     programs = _bin()
     if programs is None:
         pytest.skip("PostgreSQL is not installed: scripts/postgres")
@@ -152,7 +160,7 @@ def running() -> Generator[Server]:
             user = pwd.getpwnam("postgres")
             os.chown(folder, user.pw_uid, user.pw_gid)
         Path(folder).chmod(0o755)
-        server = Server(Path(folder), programs)
+        server = Server(Path(folder), programs, connections, durable=durable)
         server.create()
         server.start()
         try:

@@ -2,66 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.support import sshd
+from tests.support.controllers import Site, kill_machine
 from tests.support.fleet import wait_for
 from tests.support.postgres import Server
 
-EVALFLEET = (sys.executable, "-m", "evalfleet")
 HOWTO = Path(__file__).parents[3] / "docs/howto/several-controllers.md"
-
-
-class Site:
-    """Folders that share a store, and the processes that were started in them."""
-
-    def __init__(self, folder: Path, url: str) -> None:
-        self.folder = folder
-        self.env = {**os.environ, "EVALFLEET_STORE_URL": url, "NO_COLOR": "1"}
-        self.started: list[subprocess.Popen[bytes]] = []
-
-    def run(self, home: str, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-        command = [*EVALFLEET, *words, "--home", str(self.folder / home)]
-        return subprocess.run(
-            command, env=self.env | env, cwd=self.folder, capture_output=True, text=True, check=False, timeout=120
-        )
-
-    def json(self, home: str, *words: str) -> Any:
-        done = self.run(home, *words, "--json")
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    def controller(self, home: str, runs: int = 4, **env: str) -> subprocess.Popen[bytes]:
-        with (self.folder / f"{home}.log").open("ab") as log:
-            command = [*EVALFLEET, "controller", "--runs", str(runs), "--home", str(self.folder / home)]
-            self.started.append(subprocess.Popen(command, env=self.env | env, cwd=self.folder, stdout=log, stderr=log))
-        return self.started[-1]
-
-    def submit(self, home: str, name: str, tasks: int, command: list[str], *, pool: str = "lab", **more: Any) -> str:
-        file = self.folder / f"{name}.jsonl"
-        rows = [{"key": f"{name}_{number}", "command": command, **more} for number in range(tasks)]
-        file.write_text("\n".join(map(json.dumps, rows)))
-        where = ["--pool", pool] if pool else []
-        return self.json(home, "run", str(file), "--detach", *where, "--workers", "2")["run"]
-
-    def states(self, home: str) -> dict[str, str]:
-        return {run["run"]: run["state"] for run in self.json(home, "status")["runs"]}
-
-    def end(self) -> None:
-        for process in self.started:
-            process.terminate()
-        for process in self.started:
-            process.wait(60)
 
 
 @pytest.fixture
@@ -72,22 +25,6 @@ def site(postgres: Server, tmp_path: Path) -> Iterator[Site]:
             yield site
         finally:
             site.end()
-
-
-def kill_all(site: Site, controller: subprocess.Popen[bytes], home: str) -> None:
-    """Kill a controller and the processes that drive its runs, as the death of its machine does."""
-    mark = os.fsencode(f"EVALFLEET_HOME={site.folder / home}")
-    controller.kill()
-    controller.wait()
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            driving = b"\0resume\0" in (entry / "cmdline").read_bytes()
-            if driving and mark in (entry / "environ").read_bytes().split(b"\0"):
-                os.kill(int(entry.name), signal.SIGKILL)
-        except OSError:
-            continue
 
 
 def held(site: Site) -> list[int]:
@@ -139,7 +76,7 @@ def test_runs_of_a_dead_controller_go_to_another_within_15_seconds(site: Site, t
         wait_for(lambda: ledger.exists() and len(ledger.read_text().split()) == 8, "tasks of all four to start")
         (waiting,) = site.json("a", "controllers")["waiting"]
         assert (waiting["run"], waiting["why"].count("the environment lacks TOKEN")) == (secret, 2)
-        kill_all(site, dies, "b")
+        kill_machine(site, dies, "b")
         since = time.monotonic()
 
         wait_for(lambda: held(site) == [4], "the other controller to take the runs")

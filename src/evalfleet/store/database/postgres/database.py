@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from evalfleet.store.database.postgres.server import (
     clear_error,
     command,
     connect,
+    connected_again,
     cut,
     schema_of,
     unreachable,
@@ -86,10 +87,10 @@ class PostgresDatabase:
         self._pid, self.schema = 0, ""  # other connections may be heard as soon as there is one
         try:
             self._connection = self._connected()
+            self.schema = schema_of(self._connection, self.where)
         except psycopg.Error as error:
             raise unreachable(error, url) from error
         self._pid = self._connection.info.backend_pid
-        self.schema = schema_of(self._connection, self.where)
         self._begin_text = f"begin; select pg_advisory_xact_lock({key_of(self.schema, '')})"
         self._locks = NamedLocks(self.schema, self._session.id)
 
@@ -254,13 +255,17 @@ class PostgresDatabase:
 
     def _happened(self, number: int) -> bool:
         """Whether the transaction of that number was committed before its connection was cut."""
-        self._reconnect(allowed=number)
-        # The server may still be about to commit it; it holds the lock until then.
-        command(self._connection, self._begin_text)
-        try:
-            return self._session.stored(self._connection) == number
-        finally:
-            command(self._connection, "rollback")
+        while True:
+            self._reconnect(allowed=number)
+            try:
+                # The server may still be about to commit it; it holds the lock until then.
+                command(self._connection, self._begin_text)
+                stored = self._session.stored(self._connection)
+                command(self._connection, "rollback")
+                return stored == number
+            except psycopg.Error as error:
+                if not self._is_cut(error):
+                    raise self._clear(error) from error
 
     @contextmanager
     def snapshot(self) -> Generator[None]:
@@ -339,8 +344,8 @@ class PostgresDatabase:
 
     def _answer(self, ask: Callable[[], Any]) -> Any:
         """Ask the server; again on a new connection where this one is cut, after all that the open transaction has done."""
-        self._ready()
         with self._clear_errors():
+            self._ready()
             while True:
                 try:
                     return ask()
@@ -380,30 +385,31 @@ class PostgresDatabase:
         Args:
             allowed: the number that the session's last transaction may have besides the known one.
         """
-        former_pid = self._pid
+        former_pids = {self._pid}
         deadline = time.monotonic() + _PATIENCE_S
-        pause_s = 0.05
         while True:
+            self._connection = connection = connected_again(self._connected, deadline, self._url)
+            self._pid = connection.info.backend_pid
+            self._changed = True
             try:
-                connection = self._connected()
-                break
-            except psycopg.Error as error:
-                if time.monotonic() > deadline:
-                    raise cut(self._url) from error
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, 1.0)
-        self._connection, self._pid = connection, connection.info.backend_pid
-        self._changed = True
-        try:
-            if self._session.number and self._session.stored(connection) not in (self._session.number, allowed):
-                raise StoreRestored(
-                    f"the store {self.where} is older than what this process wrote to it: the server was restored from a backup. "
-                    "Nothing was changed; restore a newer backup"
-                )
-            self._locks.retake(connection, former_pid)
-        except (StoreFenced, StoreRestored) as error:
-            self._over = error
-            raise
+                self._settle(connection, allowed, former_pids)
+                return
+            except (StoreFenced, StoreRestored) as error:
+                self._over = error
+                raise
+            except psycopg.Error as error:  # it may be cut again at once
+                if not self._is_cut(error):
+                    raise
+            former_pids.add(self._pid)
+
+    def _settle(self, connection: Connection, allowed: int, former_pids: Collection[int]) -> None:
+        """Raises StoreRestored, StoreFenced."""
+        if self._session.number and self._session.stored(connection) not in (self._session.number, allowed):
+            raise StoreRestored(
+                f"the store {self.where} is older than what this process wrote to it: the server was restored from a backup. "
+                "Nothing was changed; restore a newer backup"
+            )
+        self._locks.retake(connection, former_pids)
 
     def _fetched(self, text: str, values: list[Any]) -> list[Row]:
         if self._unsent:

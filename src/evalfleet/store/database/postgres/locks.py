@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 
 from evalfleet.errors import StoreFenced
 from evalfleet.store.database.postgres.dialect import text_of
@@ -55,11 +56,11 @@ class NamedLocks:
         found = connection.execute(_HOLDER, [text_of(name), key_of(self._schema, name)]).fetchone()
         return None if found is None else found["owner"] or _UNSIGNED
 
-    def retake(self, connection: Connection, former_pid: int) -> None:
+    def retake(self, connection: Connection, former_pids: Collection[int]) -> None:
         """Take all locks again on a new connection. Raises StoreFenced where one was another's in between."""
         for name in self._held:
             if not self._try(connection, name):
-                self._end_former(connection, name, former_pid)
+                self._end_former(connection, name, former_pids)
             signed = connection.execute("select session from named_lock where name = $1::text", [name]).fetchone()
             if signed is None or signed["session"] != self._session:
                 raise StoreFenced(
@@ -67,12 +68,12 @@ class NamedLocks:
                     "nothing any more"
                 )
 
-    def _end_former(self, connection: Connection, name: str, former_pid: int) -> None:
+    def _end_former(self, connection: Connection, name: str, former_pids: Collection[int]) -> None:
         """The server may not have noticed yet that the former connection is cut."""
         key = key_of(self._schema, name)
         found = connection.execute(_HOLDER, [name, key]).fetchone()
-        if found is not None and found["pid"] == former_pid:
-            connection.execute("select pg_terminate_backend($1::int, 5000)", [former_pid])
+        if found is not None and found["pid"] in former_pids:
+            connection.execute("select pg_terminate_backend($1::int, 5000)", [found["pid"]])
         if not self._try(connection, name):
             raise StoreFenced(
                 f"the connection to the database was cut, and {self.owner(connection, name) or _UNSIGNED} took over {name} "

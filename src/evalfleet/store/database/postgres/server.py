@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from evalfleet.errors import InputError, StoreBusy, StoreError, StoreForeign, StoreUnwritable
@@ -93,6 +95,19 @@ def connect(url: str, *, readonly: bool) -> Connection:
         connection.close()
         raise
     return connection
+
+
+def connected_again(connected: Callable[[], Connection], deadline: float, url: str) -> Connection:
+    """A new connection in place of one that was cut, as soon as the server takes one. Raises StoreBusy."""
+    pause_s = 0.05
+    while True:
+        try:
+            return connected()
+        except psycopg.Error as error:
+            if time.monotonic() > deadline:
+                raise cut(url) from error
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, 1.0)
 
 
 def command(connection: Connection, text: str) -> Any:
