@@ -62,7 +62,7 @@ def measure(
             break
         if home:
             _sample(home, done)
-            done.rss_mb = max(done.rss_mb, _peak_mb(process.pid))
+            done.rss_mb = max(done.rss_mb, peak_mb(process.pid))
         if stop_after_s and time.perf_counter() - begun > stop_after_s:
             process.send_signal(signal.SIGTERM)
             stop_after_s = None
@@ -88,10 +88,10 @@ def _sample(home: Path, done: Measured) -> None:
         return
     fields = stat[stat.rfind(b")") + 2 :].split()
     done.runner_cpu_s = max(done.runner_cpu_s, (int(fields[11]) + int(fields[12])) / TICKS)
-    done.runner_rss_mb = max(done.runner_rss_mb, _peak_mb(pid))
+    done.runner_rss_mb = max(done.runner_rss_mb, peak_mb(pid))
 
 
-def _peak_mb(pid: int) -> float:
+def peak_mb(pid: int) -> float:
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:

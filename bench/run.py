@@ -1,6 +1,6 @@
 """`make bench`: how fast and how small evalfleet is, in one table.
 
-    python bench/run.py [--rounds 5] [--only PART] [--strict]
+    python bench/run.py [--rounds 5] [--only PART] [--strict] [--hosts 1000 --finished 1000000 --runs 100]
 
 Ratios are taken within one run, in turn with the floor: `xargs -P` on the same commands, a bare browser loop on the same
 tasks, local workers against hosts over SSH, a run alone against the same beside the dashboard, Optuna's processes; a makespan is
@@ -27,11 +27,12 @@ from makespan import bench_makespan
 from page_opening import bench_page
 from processes import bench_commands, bench_few, bench_many
 from renting import bench_cloud
+from scale import ScaleSize, bench_scale
 from storing import bench_store
 from table import Line, print_end, print_lines
 from tuning import bench_tuning
 
-PARTS = ("few", "many", "store", "commands", "makespan", "cloud", "ssh", "web", "tuning", "miniwob", "vm")
+PARTS = ("few", "many", "store", "commands", "makespan", "scale", "cloud", "ssh", "web", "tuning", "miniwob", "vm")
 
 
 def main() -> int:
@@ -39,7 +40,14 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--strict", action="store_true")
     parser.add_argument("--only", choices=PARTS)
+    sizes = parser.add_argument_group(
+        "scale", "1000 hosts, a million finished tasks, 100 runs: minutes, and 2 GB of disk"
+    )
+    sizes.add_argument("--hosts", type=int, default=200)
+    sizes.add_argument("--finished", type=int, default=20_000)
+    sizes.add_argument("--runs", type=int, default=10)
     args = parser.parse_args()
+    size = ScaleSize(hosts=args.hosts, finished=args.finished, runs=args.runs)
     root = Path(tempfile.mkdtemp(prefix="evalfleet-bench-"))
     begun = time.monotonic()
     lines: list[Line] = []
@@ -49,6 +57,7 @@ def main() -> int:
         "store": lambda: bench_store(root, min(args.rounds, 3)),
         "commands": lambda: bench_commands(root),
         "makespan": lambda: bench_makespan(root),
+        "scale": lambda: bench_scale(root, size),
         "cloud": lambda: bench_cloud(root),
         "ssh": lambda: bench_dispatch(root),
         "web": lambda: [*bench_feed(root / "feed"), *bench_beside(root), *bench_page(root / "page", served)],

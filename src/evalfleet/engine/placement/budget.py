@@ -61,16 +61,17 @@ class RunBudget:
 
     def load(self, store: StoreReader) -> None:
         """Load the costs of earlier controllers: their ended attempts, in the order of their ends."""
-        costs = store.costs.of_attempts(self._run.id)
-        for row in costs:
+        lost: list[tuple[int, int]] = []
+        for row in store.costs.of_attempts(self._run.id):  # there may be a million
             self._spent_usd += row["cost_usd"]
             self._ramp.learn(row["cost_usd"], verdict=row["outcome"] == Outcome.OK)
-        self._look_at_limits(store)
-        for row in costs if self.is_limited else ():
             if row["kind"] == Kind.WORKER_LOST:
-                found = store.attempts.all(self._run.id, row["task_number"])
-                lost = next(one for one in found if one.number == row["number"])
-                self.lose(store.tasks.at(self._run.id, row["task_number"]), lost)
+                lost.append((row["task_number"], row["number"]))
+        self._look_at_limits(store)
+        for task_number, number in lost if self.is_limited else ():
+            found = store.attempts.all(self._run.id, task_number)
+            attempt = next(one for one in found if one.number == number)
+            self.lose(store.tasks.at(self._run.id, task_number), attempt)
 
     def _look_at_limits(self, store: StoreReader) -> None:
         """The highest costs of tasks matter only with a budget."""

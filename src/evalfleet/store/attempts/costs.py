@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from evalfleet.store.database.base import Database
@@ -15,9 +16,11 @@ class CostQueries:
         """Money of all attempts, with that of live ones so far."""
         return self._db.rows("sum_cost", run_id=run_id, now=self._db.now())[0]["cost_usd"]
 
-    def of_attempts(self, run_id: str) -> list[dict[str, Any]]:
-        """Task_number, number, outcome, kind and cost_usd of every ended attempt, in the order of their ends."""
-        return [dict(row) for row in self._db.rows("select_costs", run_id=run_id)]
+    def of_attempts(self, run_id: str) -> Iterator[dict[str, Any]]:
+        """Task_number, number, outcome, kind and cost_usd of every ended attempt, in the order of their ends. Read it to its end
+        before the next call."""
+        for row in self._db.stream("select_costs", run_id=run_id):
+            yield dict(row)
 
     def stated(self, run_id: str, timeout_s: float) -> tuple[float | None, bool, float | None]:
         """The smallest `max_cost_usd` that a task states, whether some state none, and the shortest time limit of those.
