@@ -12,10 +12,14 @@ from contextlib import suppress
 
 from msgspec import Struct
 
+from evalfleet.core.shares.order import WaitingRun, in_order
+from evalfleet.core.shares.quota import Subject, weights_of
+from evalfleet.core.shares.rule import Weights
 from evalfleet.daemon.ability import Ability
 from evalfleet.daemon.supervisor import Child, Next
 from evalfleet.errors import NotFound
 from evalfleet.model import PauseCause, Run, RunState
+from evalfleet.store.controllers import UntakenRun
 from evalfleet.store.reader import StoreReader
 
 _MOMENT_S = 2.0  # an owner that stays longer is a controller
@@ -56,7 +60,7 @@ class RunChildren(Struct, frozen=True, kw_only=True):
             with suppress(NotFound):
                 run = store.runs.get(name)
                 found[name] = _standing(store, run, able.lacks(run.policy.pool, store.controllers.need(run)))
-        for one in store.controllers.untaken():
+        for one in _in_turn(store):
             lacks = able.lacks(one.pool, one.need)
             if lacks is not None:
                 found.setdefault(one.id, RunStanding(state=RunState.QUEUED, lacks=lacks))
@@ -119,6 +123,19 @@ class RunChildren(Struct, frozen=True, kw_only=True):
 
     def log(self, name: str) -> str:
         return f"runs/{name}/controller.log"
+
+
+def _in_turn(store: StoreReader) -> list[UntakenRun]:
+    """Queued runs, first the one that should be driven next: see `core.shares.order`."""
+    untaken = {one.id: one for one in store.controllers.untaken()}
+    if len(untaken) < 2:
+        return list(untaken.values())
+    waiting = [
+        WaitingRun(id=one.id, user=one.owner, priority=one.priority, created_at=float(place))
+        for place, one in enumerate(untaken.values())
+    ]
+    weights = Weights(users=weights_of(store.shares.rules(), Subject.USER))
+    return [untaken[run.id] for run in in_order(waiting, store.controllers.taken_owners(), weights)]
 
 
 def _standing(store: StoreReader, run: Run, lacks: str | None = None) -> RunStanding:

@@ -54,6 +54,8 @@ class UntakenRun(Struct, frozen=True, kw_only=True):
     id: str
     pool: str | None
     need: Need
+    owner: str = ""
+    priority: int = 0
 
 
 class ControllerQueries:
@@ -90,9 +92,15 @@ class ControllerQueries:
                 id=row["id"],
                 pool=rows.from_json(row["policy"]).get("pool"),
                 need=_need(row if row["run_id"] is not None else None, row["owner"], row["project"]),
+                owner=row["owner"],
+                priority=rows.from_json(row["policy"]).get("priority", 0),
             )
             for row in self._db.rows("select_untaken_runs", limit=_MOST_WAITING)
         ]
+
+    def taken_owners(self) -> list[str]:
+        """The owner of each run that a controller looks after."""
+        return [row["owner"] for row in self._db.rows("select_taken_owners")]
 
 
 class Controllers(ControllerQueries):

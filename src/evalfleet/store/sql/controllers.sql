@@ -23,6 +23,9 @@ select member, why, secrets from run_need where run_id = :id;
 -- name: insert_need
 insert into run_need (run_id, member, why, secrets) values (:id, :member, :why, :secrets);
 
+-- name: select_taken_owners
+select r.owner as owner from child c join run r on r.id = c.name where c.kind = 'run' and r.state in ('queued', 'running');
+
 -- name: select_untaken_runs
 -- Queued runs that no controller looks after, with what each needs.
 select r.id, r.policy, r.owner, r.project, n.run_id, n.member, n.why, n.secrets
