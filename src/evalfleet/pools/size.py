@@ -151,7 +151,8 @@ class PoolSize:
         """Whether machines that were there went although they were to stay, more than replacing them can help; says so."""
         rows = await self._context.record.hosts(gone=True)
         since = await self._context.record.now() - HOUR_S
-        taken = (row.gone_at for row in rows if row.desired is not DesiredState.GONE and row.made_at is not None)
+        stayed = (row for row in rows if row.desired is not DesiredState.GONE and not facts_of(row).ends_soon)
+        taken = (row.gone_at for row in stayed if row.made_at is not None)
         lost = sum(1 for gone_at in taken if gone_at is not None and gone_at >= since)
         limit = self._context.wanted.limit
         if lost <= limit * LOST_MOST:
