@@ -22,6 +22,7 @@
     │   ├── StoreCorrupt
     │   ├── StoreTooNew          written by a newer version
     │   └── StoreBusy            another process held the write lock too long
+    ├── FilesUnreachable         exit 3: the place of the files does not answer, or refuses us; says what to do
     ├── BackendError             instruction to the engine: count against the backend's breaker
     │   ├── HostUnreachable      nothing answers there, or the connection broke
     │   ├── HostRefused          it answers, and we cannot use it: its key, our login, its Python
@@ -164,6 +165,12 @@ class StoreCut(StoreError):
 
 class StoreRestored(StoreError):
     """The database is older than what this home has seen of it."""
+
+
+class FilesUnreachable(EvalfleetError):
+    """The files of attempts cannot be reached."""
+
+    exit_code = 3
 
 
 class BackendError(EvalfleetError):

@@ -43,6 +43,11 @@ class Home(Struct, frozen=True):
         return self.path / "known_hosts"
 
     @property
+    def cache(self) -> Path:
+        """Copies of files that lie elsewhere."""
+        return self.path / "cache"
+
+    @property
     def prices(self) -> Path:
         """Refreshed prices of rented machines."""
         return self.path / "prices.json"

@@ -17,7 +17,9 @@ import pytest
 from tests.support.store import cases
 from tests.support.web_client import serving
 
-from evalfleet.hosts.attempt_files import files_inside, open_inside, read_inside
+from evalfleet.files.base import read
+from evalfleet.files.folder import FolderFiles
+from evalfleet.hosts.attempt_files import files_inside, open_inside
 from evalfleet.hosts.local.collect import collect_files
 from evalfleet.layout import Home
 from evalfleet.model import Policy, TaskSpec
@@ -110,7 +112,7 @@ def given_out(folder: Path, copies: Path) -> bytes:
     """Everything that somebody could be shown of an attempt, once."""
     found: list[bytes] = []
     for name in ("artifacts/a.txt", "artifacts/deep/a.txt", "stdout.log", "events.jsonl"):
-        found.append(read_inside(folder, name, 1000) or b"")
+        found.append(read(FolderFiles(folder), name, 1000) or b"")
         with suppress(RequestRefused):
             found.append(fetch(str(folder), name, 0, 1000)[0])
     for path, _ in files_inside(folder, "artifacts", 100):
@@ -118,8 +120,8 @@ def given_out(folder: Path, copies: Path) -> bytes:
         if descriptor is not None:
             with open(descriptor, "rb") as file:
                 found.append(file.read())
-    film_of(folder)
-    for path in copy_files(folder, copies):
+    film_of(FolderFiles(folder))
+    for path in copy_files(FolderFiles(folder), copies):
         found.append((copies / path).read_bytes())
     return b"".join(found)
 

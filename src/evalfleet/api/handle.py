@@ -173,7 +173,7 @@ class RunHandle:
         """The content of one file that a task left. Raises NotFound."""
         with self._opened() as (reader, run):
             found = attempt_files.find_attempt(reader, run, key, attempt)
-            return attempt_files.read_artifact(reader, self._home, key, found, path)
+            return b"".join(attempt_files.read_artifact(reader, self._home, key, found, path))
 
     def events(self, after: int = 0) -> Iterator[Event]:
         """The events so far with numbers above `after`, in their order. Does not wait for more."""

@@ -23,6 +23,11 @@ current folder; ``config.toml`` in the home folder; the default. ::
     file = "/run/secrets/{name}"  # a file for each
     command = ["pass", "show", "{name}"]  # a program that prints the value
 
+    [files]
+    url = "az://runs/evalfleet"   # files of ended attempts, or s3://…, gs://…, a folder; default: in the home; EVALFLEET_FILES_URL
+    cache = "/scratch/evalfleet"  # default: in the home; EVALFLEET_FILES_CACHE
+    cache_mb = 1024               # size of that cache; EVALFLEET_FILES_CACHE_MB
+
     [browser]
     chromium = "/opt/chromium"    # default: chromium, chromium-browser or google-chrome on PATH; EVALFLEET_CHROMIUM
 
@@ -115,6 +120,7 @@ from evalfleet.config.core_tables import (
     BreakerSettings,
     BrowserSettings,
     DiskSettings,
+    FilesSettings,
     GeneralSettings,
     JudgeSettings,
     LeaseSettings,
@@ -162,6 +168,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     judge: JudgeSettings = JudgeSettings()
     store: StoreSettings = StoreSettings()
     secrets: SecretsSettings = SecretsSettings()
+    files: FilesSettings = FilesSettings()
     otel: OtelSettings = OtelSettings()
     retention: RetentionSettings = RetentionSettings()
     disk: DiskSettings = DiskSettings()
@@ -178,6 +185,8 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 store_urls: dict[Path, str] = {}  # by home, what `[store] url` said when this process loaded its settings
+
+files_of: dict[Path, FilesSettings] = {}  # by home, the same for `[files]`
 
 Tables: TypeAlias = dict[str, dict[str, Any]]  # by name of the table, the fields that are set; "": outside of any
 
@@ -211,6 +220,7 @@ def load(
     settings = Settings(home=chosen, home_option=again, pools=pools, tables=found, **general, **ours)
     if settings.store.url is not None:
         store_urls[chosen] = settings.store.url
+    files_of[chosen] = settings.files
     return settings
 
 

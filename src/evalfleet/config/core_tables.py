@@ -33,6 +33,24 @@ def _is_store(url: str) -> bool:
     return re.match(r"postgres(ql)?://(?![^/@]*:[^/@]*@)(?!.*[?&]password=)", url) is not None
 
 
+_FILE_PLACES = (
+    "must be /FOLDER, az://CONTAINER/PREFIX, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, without credentials: "
+    "those are taken from the environment"
+)
+_FILE_SCHEMES = ("file", "az", "azure", "abfs", "abfss", "adl", "s3", "s3a", "gs", "https")
+
+
+def _is_file_place(url: str) -> bool:
+    """A folder, or an address of storage that holds no credential."""
+    scheme, mark, rest = url.partition("://")
+    if not mark:
+        return url.startswith("/") and is_path(url)
+    host = rest.partition("/")[0]
+    user = host.rpartition("@")[0]
+    secret = ":" in user or (bool(user) and not scheme.startswith("abfs")) or "?" in rest or "#" in rest
+    return scheme in _FILE_SCHEMES and bool(rest) and not secret
+
+
 class GeneralSettings(SettingsTable, frozen=True, kw_only=True):
     """The keys outside of any table."""
 
@@ -93,6 +111,23 @@ class SecretsSettings(SettingsTable, frozen=True, kw_only=True):
     file: FilePath | None = None  # a file for each: its path, with {name}
     command: tuple[str, ...] = ()  # a program that prints the value of {name}
     keep_s: Seconds = field(default=60.0, name="keep")  # how long an answer of the last two holds
+
+
+class FilesSettings(SettingsTable, frozen=True, kw_only=True):
+    """`[files]`: where the files of ended attempts are kept."""
+
+    CHECKS: ClassVar[Mapping[str, Check]] = {
+        "url": (
+            _is_file_place,
+            _FILE_PLACES,
+        ),
+        "cache": _PATH,
+        "cache_mb": _COUNT,
+    }
+
+    url: str | None = None  # None: in the home folder
+    cache: FilePath | None = None  # a folder; None: in the home
+    cache_mb: int = 1024  # of files from elsewhere that are kept on this machine
 
 
 class BrowserSettings(SettingsTable, frozen=True, kw_only=True):
@@ -252,6 +287,7 @@ TABLES: dict[str, type[SettingsTable]] = {
     "judge": JudgeSettings,
     "store": StoreSettings,
     "secrets": SecretsSettings,
+    "files": FilesSettings,
     "otel": OtelSettings,
     "retention": RetentionSettings,
     "disk": DiskSettings,
@@ -263,6 +299,9 @@ VARIABLES: dict[str, tuple[str, str]] = {  # variable -> table and key that it s
     "EVALFLEET_LOG_LEVEL": ("", "log_level"),
     "EVALFLEET_PROJECT": ("", "project"),
     "EVALFLEET_STORE_URL": ("store", "url"),
+    "EVALFLEET_FILES_URL": ("files", "url"),
+    "EVALFLEET_FILES_CACHE": ("files", "cache"),
+    "EVALFLEET_FILES_CACHE_MB": ("files", "cache_mb"),
     "EVALFLEET_LOCAL_PRICE_USD_PER_HOUR": ("local", "price_usd_per_hour"),
     "EVALFLEET_LOCAL_MEMORY_MB": ("local", "memory_mb"),
     "EVALFLEET_LOCAL_SLOTS": ("local", "slots"),

@@ -28,10 +28,12 @@ from evalfleet.engine.hosts.collector import FileCollector
 from evalfleet.engine.hosts.host_events import HostEvents
 from evalfleet.engine.hosts.metrics import HostMetrics
 from evalfleet.engine.hosts.sessions import HostSessions
+from evalfleet.engine.hosts.uploads import FileUploads
 from evalfleet.engine.orders import Mode, Orders
 from evalfleet.engine.placement.workers import WorkerTable
 from evalfleet.engine.settings import EngineSettings
 from evalfleet.errors import BackendError, Owned, StoreBusy, StoreUnwritable
+from evalfleet.files.home import home_files
 from evalfleet.hosts.base import Backend, Fleet, FollowsHealth, Inbox
 from evalfleet.layout import Home
 from evalfleet.model import Run, Verb
@@ -94,7 +96,8 @@ class Supervisor:
         self._dispatcher.hosts.expect(isinstance(fleet, FollowsHealth) and fleet.expects_hosts())
         for backend in backends:
             self._dispatcher.hosts.prove(backend.name, backend.canary)
-        record = partial(FileCollector, store, self._thread, home, run, secrets, self._inbox.poke)
+        uploads = FileUploads(store, self._thread, run, home_files(home.path), notice)
+        record = partial(FileCollector, store, self._thread, home, run, secrets, uploads, self._inbox.poke)
         self._sessions = HostSessions(
             fleet, backends, self._dispatcher, self._thread, self._inbox, store, settings, record, notice
         )

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
-from evalfleet.runner.safe_files import enter, open_below, open_folder, parts_of, walk
+from evalfleet.runner.safe_files import enter, open_below, open_folder, parts_of, remove, walk
 
 _DEEPEST = 64
+_EVERY = 1 << 30
 
 
 def open_inside(folder: Path, name: str) -> int | None:
@@ -47,20 +50,6 @@ def open_socket(folder: Path, name: str) -> int | None:
     return None
 
 
-def read_inside(folder: Path, name: str, most: int, *, whole: bool = True) -> bytes | None:
-    """Return the content of the regular file `name` below an attempt's folder; None if there is none.
-
-    A file of more than `most` bytes also gives None; without `whole` it is truncated instead.
-    """
-    descriptor = open_inside(folder, name)
-    if descriptor is None:
-        return None
-    with open(descriptor, "rb") as file:
-        if whole and os.fstat(descriptor).st_size > most:
-            return None
-        return file.read(most)
-
-
 def files_inside(folder: Path, below: str, most: int) -> list[tuple[str, os.stat_result]]:
     """Return at most `most` regular files below a folder of an attempt, by their relative paths."""
     try:
@@ -77,3 +66,23 @@ def files_inside(folder: Path, below: str, most: int) -> list[tuple[str, os.stat
         return []
     finally:
         os.close(here)
+
+
+@contextmanager
+def looked_into(folder: Path) -> Generator[tuple[int, list[tuple[str, os.stat_result]], int]]:
+    """An attempt's folder as a descriptor, all its regular files, and how many entries could not be looked at. Raises OSError."""
+    here = open_folder(str(folder))
+    try:
+        yield here, *walk(here, _EVERY, _DEEPEST)
+    finally:
+        os.close(here)
+
+
+def open_there(here: int, name: str) -> int:
+    """Open the regular file `name` below the folder with that descriptor. Raises OSError."""
+    return open_below(here, name)
+
+
+def remove_folder(folder: Path) -> OSError | None:
+    """Remove a folder with everything in it, as far as possible. Returns the first failure."""
+    return remove(str(folder))

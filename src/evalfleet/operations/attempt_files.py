@@ -1,12 +1,11 @@
-"""What an attempt wrote and left, as far as it is on this machine: its output and its artifacts.
+"""What an attempt wrote and left: its output and its artifacts.
 
-Of an attempt on another machine that is once its files are collected.
+Of an attempt on another machine that is known once its files are collected.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from msgspec import Struct, field
 
@@ -14,9 +13,12 @@ from evalfleet import config
 from evalfleet.answers.attempts import ArtifactFile
 from evalfleet.core.retention import Part
 from evalfleet.errors import NotFound
-from evalfleet.hosts.attempt_files import files_inside, open_inside
+from evalfleet.files import base
+from evalfleet.files.base import AttemptFiles
+from evalfleet.files.folder import FolderFiles
+from evalfleet.files.home import home_files
 from evalfleet.layout import Home
-from evalfleet.model import Attempt, Run
+from evalfleet.model import Attempt, AttemptState, Run
 from evalfleet.report.removed import removal_of
 from evalfleet.store.reader import StoreReader
 
@@ -36,10 +38,17 @@ def find_attempt(store: StoreReader, run: Run, key: str, number: int | None = No
     return chosen[-1]
 
 
-def folder_of(home: Home, key: str, attempt: Attempt) -> Path:
-    """Where the attempt's files are: in the spool while it is live, in its own folder once it is collected."""
-    collected = home.attempt(attempt.run_id, key, attempt.number)
-    return collected if collected.is_dir() else home.spooled(attempt.id)
+def collected(home: Home, key: str, attempt: Attempt) -> AttemptFiles | None:
+    """The attempt's files where they are kept, None as long as they are not collected. Raises FilesUnreachable."""
+    files = home_files(home.path)
+    if attempt.state in (AttemptState.COLLECTING, AttemptState.ENDED):
+        return files.get(attempt.run_id, key, attempt.number)
+    return files.folders.get(base.AttemptKey.of(attempt.run_id, key, attempt.number))  # just moved there
+
+
+def files_of(home: Home, key: str, attempt: Attempt) -> AttemptFiles:
+    """The attempt's files: in the spool while it is live, later where they are kept. Raises FilesUnreachable."""
+    return collected(home, key, attempt) or FolderFiles(home.spooled(attempt.id))
 
 
 class Tail(Struct):
@@ -50,18 +59,18 @@ class Tail(Struct):
     attempt: Attempt
     offsets: dict[str, int] = field(default_factory=dict[str, int])
 
-    def folder(self) -> Path:
-        return folder_of(self.home, self.key, self.attempt)
+    def where(self) -> str:
+        """A folder, or an address."""
+        return files_of(self.home, self.key, self.attempt).where
 
     def read(self, stream: str) -> Iterator[bytes]:
         """What is new since the last call."""
-        descriptor = open_inside(self.folder(), f"{stream}.log")
-        if descriptor is None:
+        found = files_of(self.home, self.key, self.attempt).open(f"{stream}.log")
+        if found is None:
             return  # nothing was written, or the file moves at this moment
-        with open(descriptor, "rb") as file:
-            file.seek(self.offsets.get(stream, 0))
-            while block := file.read(_BLOCK):
-                self.offsets[stream] = file.tell()
+        with found:
+            while block := found.read(self.offsets.get(stream, 0), _BLOCK):
+                self.offsets[stream] = self.offsets.get(stream, 0) + len(block)
                 yield block
 
 
@@ -72,33 +81,29 @@ def log(home: Home, key: str, attempt: Attempt, stream: str) -> str:
 
 def artifacts(home: Home, key: str, attempt: Attempt) -> list[ArtifactFile]:
     """The attempt's artifacts, sorted by path. A name that is not text is left out: no front end could show it."""
-    found = files_inside(folder_of(home, key, attempt), "artifacts", _MOST_FILES)
-    named = sorted((path, known.st_size) for path, known in found if _is_text(path))
-    return [ArtifactFile(path=path, size=size) for path, size in named]
+    found = files_of(home, key, attempt).list("artifacts", _MOST_FILES)
+    return [ArtifactFile(path=one.path, size=one.size) for one in found if one.is_text]
 
 
-def _is_text(path: str) -> bool:
-    return not any("\udc80" <= char <= "\udcff" for char in path)
+def read_artifact(store: StoreReader, home: Home, key: str, attempt: Attempt, path: str) -> Iterator[bytes]:
+    """The content of one artifact, a piece at a time. Secrets are removed from one that is not collected yet.
 
-
-def read_artifact(store: StoreReader, home: Home, key: str, attempt: Attempt, path: str) -> bytes:
-    """The content of one artifact. Secrets are removed from one that is not collected yet.
-
-    Raises NotFound; MissingSecret where the secrets are not in this process's environment.
+    Raises NotFound; MissingSecret where the secrets are not in this process's environment; FilesUnreachable.
     """
-    descriptor = open_inside(folder_of(home, key, attempt), f"artifacts/{path}")
-    if descriptor is None:
+    kept = collected(home, key, attempt)
+    found = (kept or FolderFiles(home.spooled(attempt.id))).open(f"artifacts/{path}")
+    if found is None:
         removed = removal_of(store, attempt, Part.ARTIFACTS)
         raise NotFound(
             f"artifacts of attempt {attempt.number} of task {key!r} {removed}"
             if removed
             else f"attempt {attempt.number} of task {key!r} has no artifact {path!r}"
         )
-    with open(descriptor, "rb") as file:
-        data = file.read()
-    secrets = store.tasks.get(attempt.run_id, key).spec.secrets
-    if not secrets or home.attempt(attempt.run_id, key, attempt.number).is_dir():
-        return data
-    from evalfleet.hosts.late_redaction import cleaned
+    with found:
+        secrets = store.tasks.get(attempt.run_id, key).spec.secrets
+        if not secrets or kept is not None:
+            yield from base.blocks(found)
+            return
+        from evalfleet.hosts.late_redaction import cleaned
 
-    return cleaned(data, config.secret_values(secrets))
+        yield cleaned(found.read(0, found.size), config.secret_values(secrets))

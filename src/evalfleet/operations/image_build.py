@@ -7,7 +7,6 @@ for the build and deleted after it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,7 +15,9 @@ from evalfleet import config
 from evalfleet.benchmarks.image_build import ImageBuild
 from evalfleet.config.pools import PoolOptions
 from evalfleet.errors import InputError
-from evalfleet.layout import Home
+from evalfleet.files.base import AttemptFiles
+from evalfleet.files.folder import FolderFiles
+from evalfleet.files.home import home_files
 from evalfleet.model import JsonObject, Outcome, Pool, Run, Tools
 from evalfleet.operations import pools
 from evalfleet.operations.submit import RunOptions, submit
@@ -105,10 +106,13 @@ def payload_of(store: StoreReader, run: Run) -> JsonObject:
     return next(iter(store.tasks.all(run.id))).spec.payload
 
 
-def built(settings: config.Settings, store: StoreReader, run: Run) -> tuple[Path, str] | None:
-    """The artifacts of a build that is over, and the host where it was made; None where it failed."""
+def built(settings: config.Settings, store: StoreReader, run: Run) -> tuple[AttemptFiles, str] | None:
+    """The files of a build that is over, and the host where it was made; None where it failed. Raises FilesUnreachable."""
     task = next(iter(store.tasks.all(run.id)))
     ended = [row for row in store.attempts.all_rows(run.id) if row["outcome"] == Outcome.OK]
     if not ended:
         return None
-    return Home(settings.home).attempt(run.id, task.spec.key, ended[-1]["number"]) / "artifacts", ended[-1]["host"]
+    number, host = ended[-1]["number"], ended[-1]["host"]
+    files = home_files(settings.home)
+    folder = files.folder(run.id, task.spec.key, number)
+    return files.get(run.id, task.spec.key, number) or FolderFiles(folder), host

@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, cast
 
 from evalfleet.answers.attempts import Film, Frame
-from evalfleet.hosts.attempt_files import read_inside
+from evalfleet.files.base import AttemptFiles, read
 from evalfleet.report import text
 
 TRAJECTORY = "trajectory.jsonl"
@@ -23,13 +22,15 @@ _MOST_WORDS = 1000
 _MOST_ACTIONS = 20
 
 
-def film_of(folder: Path, clean: Callable[[bytes], bytes] | None = None) -> Film | None:
+def film_of(files: AttemptFiles, clean: Callable[[bytes], bytes] | None = None) -> Film | None:
     """Read the film of an attempt's files; None where it left nothing to show.
 
     Args:
         clean: takes secrets out of files that are not collected yet.
+
+    Raises FilesUnreachable.
     """
-    lines = list(_lines(folder, f"artifacts/{TRAJECTORY}", clean)) or list(_lines(folder, "events.jsonl", clean))
+    lines = list(_lines(files, f"artifacts/{TRAJECTORY}", clean)) or list(_lines(files, "events.jsonl", clean))
     goal = ""
     frames: list[Frame] = []
     for line in lines:
@@ -42,8 +43,8 @@ def film_of(folder: Path, clean: Callable[[bytes], bytes] | None = None) -> Film
     return Film(goal=goal, frames=tuple(frames[:_MOST_FRAMES]), cut=max(0, len(frames) - _MOST_FRAMES))
 
 
-def _lines(folder: Path, name: str, clean: Callable[[bytes], bytes] | None) -> Iterator[dict[str, Any]]:
-    content = read_inside(folder, name, _MOST_BYTES, whole=False) or b""
+def _lines(files: AttemptFiles, name: str, clean: Callable[[bytes], bytes] | None) -> Iterator[dict[str, Any]]:
+    content = read(files, name, _MOST_BYTES, whole=False) or b""
     if clean is not None:
         content = clean(content)
     for line in content.splitlines():

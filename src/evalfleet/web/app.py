@@ -19,6 +19,7 @@ from aiohttp.typedefs import Middleware
 from evalfleet.errors import (
     BackendError,
     EvalfleetError,
+    FilesUnreachable,
     HostRefused,
     HostUnreachable,
     InputError,
@@ -204,7 +205,7 @@ def _status(error: EvalfleetError) -> int:
         return 404
     if isinstance(error, InputError):
         return 400
-    if isinstance(error, StoreBusy | HostUnreachable | HostRefused):
+    if isinstance(error, StoreBusy | HostUnreachable | HostRefused | FilesUnreachable):
         return 503
     return 409 if isinstance(error, Refused | BackendError) else 500
 

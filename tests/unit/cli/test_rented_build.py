@@ -11,6 +11,7 @@ import pytest
 from evalfleet import config
 from evalfleet.cli.waa import rented_build
 from evalfleet.errors import BackendError
+from evalfleet.files.folder import FolderFiles
 from evalfleet.model import Policy, TaskSpec
 from evalfleet.store.open import open_store
 
@@ -28,8 +29,10 @@ def test_a_machine_whose_disk_could_not_be_copied_stays_with_the_image(
         done.append("baked")
 
     golden = SimpleNamespace(bytes=1, name="win11")
-    monkeypatch.setattr(rented_build.image_build, "built", lambda *_: (tmp_path, "m1"))
-    monkeypatch.setattr(rented_build.manifest, "read", lambda _: golden)
+    (tmp_path / "artifacts").mkdir()
+    (tmp_path / "artifacts" / rented_build.manifest.NAME).write_text("{}")
+    monkeypatch.setattr(rented_build.image_build, "built", lambda *_: (FolderFiles(tmp_path), "m1"))
+    monkeypatch.setattr(rented_build.manifest, "parsed", lambda *_: golden)
     monkeypatch.setattr(rented_build.image_build, "payload_of", lambda *_: {"bake": "windows", "to": None})
     monkeypatch.setattr(rented_build, "bake", bake)
     monkeypatch.setattr(rented_build, "remember", lambda *_: done.append("remembered"))

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from evalfleet.hosts.attempt_files import files_inside, open_inside, open_socket, read_inside
+from evalfleet.files.base import read
+from evalfleet.files.folder import FolderFiles
+from evalfleet.hosts.attempt_files import files_inside, open_inside, open_socket
 
 
 def test_only_the_very_socket_is_given_out(tmp_path: Path):
@@ -46,12 +48,12 @@ def test_nothing_outside_is_given_out(tmp_path: Path, name: str):
 def test_a_folder_that_is_a_link_holds_nothing(tmp_path: Path):
     (tmp_path / "key").write_text("private")
     (tmp_path / "attempt").symlink_to(tmp_path)
-    assert read_inside(tmp_path / "attempt", "key", 100) is None
+    assert read(FolderFiles(tmp_path / "attempt"), "key", 100) is None
     assert files_inside(tmp_path / "attempt", "", 10) == []
 
 
 def test_what_is_too_long_is_cut_or_nothing(tmp_path: Path):
     (tmp_path / "a").write_text("0123456789")
-    assert read_inside(tmp_path, "a", 5) is None
-    assert read_inside(tmp_path, "a", 5, whole=False) == b"01234"
-    assert read_inside(tmp_path, "a", 10) == b"0123456789"
+    assert read(FolderFiles(tmp_path), "a", 5) is None
+    assert read(FolderFiles(tmp_path), "a", 5, whole=False) == b"01234"
+    assert read(FolderFiles(tmp_path), "a", 10) == b"0123456789"

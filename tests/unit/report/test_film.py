@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.support.report_builders import RunBuilder
 
 from evalfleet.actions import Click, Drag, Move, Press, Scroll, Wait, Write, to_json
+from evalfleet.files.folder import FolderFiles
 from evalfleet.layout import Home
 from evalfleet.model import Kind, TaskState
 from evalfleet.report.html.filmstrips import Album
@@ -98,7 +99,7 @@ def test_no_line_breaks_a_film(line: dict[str, Any], tmp_path_factory: pytest.Te
     (folder / "artifacts").mkdir()
     good = '{"step": 1, "screenshot": "a.png"}\n[1]\n{"half'
     (folder / "artifacts" / "trajectory.jsonl").write_text(json.dumps(line) + "\n" + good)
-    film = film_of(folder)
+    film = film_of(FolderFiles(folder))
     assert film is not None
     assert film.frames[-1].picture == "a.png"
     json.dumps([(frame.action, frame.note, frame.points) for frame in film.frames], allow_nan=False)
@@ -119,7 +120,7 @@ def test_what_a_film_tells(tmp_path: Path):
         {"score": 1},
     ]
     (tmp_path / "artifacts" / "trajectory.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    film = film_of(tmp_path)
+    film = film_of(FolderFiles(tmp_path))
     assert film is not None
     assert film.goal == "g\\n\\e"
     first, second, last = film.frames
@@ -135,12 +136,12 @@ def test_event_lines_do_where_there_is_no_trajectory(tmp_path: Path):
         {"note": "done"},
     ]
     (tmp_path / "events.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    film = film_of(tmp_path)
+    film = film_of(FolderFiles(tmp_path))
     assert film is not None
     assert (film.goal, [frame.note for frame in film.frames]) == ("the goal", ["looked", "done"])
     (tmp_path / "events.jsonl").write_text('{"note": "only words"}\n')
-    assert film_of(tmp_path) is None
-    assert film_of(tmp_path / "nowhere") is None
+    assert film_of(FolderFiles(tmp_path)) is None
+    assert film_of(FolderFiles(tmp_path / "nowhere")) is None
 
 
 def test_pictures_are_pictures_and_lie_inside(tmp_path: Path):
@@ -163,8 +164,10 @@ def test_pictures_are_pictures_and_lie_inside(tmp_path: Path):
         str(outside / "secret.png"),
         "pipe.png",
     ]
-    assert [album.add(tmp_path, name) for name in [*names, "none.png", "", "a\0b", "x" * 5000, "."]] == [None] * 11
-    assert album.add(tmp_path, "good.png") == album.add(tmp_path, "same.png") == 0
+    assert [album.add(FolderFiles(tmp_path), name) for name in [*names, "none.png", "", "a\0b", "x" * 5000, "."]] == [
+        None
+    ] * 11
+    assert album.add(FolderFiles(tmp_path), "good.png") == album.add(FolderFiles(tmp_path), "same.png") == 0
     assert album.data[0].startswith("data:image/png;base64,iVBOR")
     assert len(album.data) == 1
 

@@ -40,7 +40,7 @@ def command(run: str, key: str, path: str | None, number: int | None, as_json: b
     with opened_run(settings.home, run) as (store, found):
         attempt = find_attempt(store, found, key, number)
         if path is not None:
-            sys.stdout.buffer.write(read_artifact(store, Home(settings.home), key, attempt, path))
+            sys.stdout.buffer.writelines(read_artifact(store, Home(settings.home), key, attempt, path))
             return
         files = artifacts(Home(settings.home), key, attempt)
         removed = None if files else removal_of(store, attempt, Part.ARTIFACTS)

@@ -164,7 +164,7 @@ def _print_object(run: Run, key: str, attempt: Attempt, tail: Tail, streams: tup
         state=attempt.state,
         outcome=attempt.outcome,
         worker=attempt.worker,
-        folder=str(tail.folder()),
+        folder=tail.where(),
         stdout=texts.get("stdout"),
         stderr=texts.get("stderr"),
     )

@@ -22,7 +22,8 @@ from evalfleet.daemon.otel.beside import telemetry_beside
 from evalfleet.engine.controller import cancel, drive, take
 from evalfleet.engine.supervisor import Ending, owner_name
 from evalfleet.errors import EvalfleetError, InputError, Owned, RunOver, WrongState
-from evalfleet.layout import Home
+from evalfleet.files.base import read
+from evalfleet.files.home import home_files
 from evalfleet.model import RunState
 from evalfleet.operations import image_build, pools
 from evalfleet.operations.image_build import BuildPool
@@ -104,10 +105,11 @@ def _finished(settings: Settings, store: Store, run: Run, as_json: bool) -> int:
         _tell_failure(settings, store, run)
         _leave_pool(settings, store, run)
         return FAILED
-    folder, host = made
-    golden = manifest.read(folder)
-    if golden is None:
-        raise WrongState(f"run {run.id} built the image, but its manifest is not in {folder}")
+    files, host = made
+    written = read(files, f"artifacts/{manifest.NAME}", 1 << 24)
+    if written is None:
+        raise WrongState(f"run {run.id} built the image, but its manifest is not in {files.where}")
+    golden = manifest.parsed(written, f"{files.where}/artifacts/{manifest.NAME}")
     wanted = image_build.payload_of(store, run)
     if wanted["bake"] is not None:
         _bake(settings, store, run, host, wanted["bake"])
@@ -138,8 +140,11 @@ def _bake(settings: Settings, store: Store, run: Run, host: str, image: str) -> 
 def _tell_failure(settings: Settings, store: StoreReader, run: Run) -> None:
     failures = store.attempts.last_failures(run.id, 1)
     if failures:
-        folder = Home(settings.home).attempt(run.id, failures[0]["key"], failures[0]["number"])
-        _notice(f"the build failed: {failures[0]['evidence']}; its pictures and logs are in {folder}")
+        kept = home_files(settings.home)
+        place = (run.id, failures[0]["key"], failures[0]["number"])
+        files = kept.get(*place)
+        where = kept.folder(*place) if files is None else files.where
+        _notice(f"the build failed: {failures[0]['evidence']}; its pictures and logs are in {where}")
     else:
         _notice(f"the build did not begin; `evalfleet report {run.id}` shows why")
 

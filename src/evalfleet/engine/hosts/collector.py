@@ -2,7 +2,7 @@
 
 The verdict is stored before, and missing files never change it: an attempt whose files cannot be collected stays
 `collecting` and is tried again at the next connection. So does one whose files may hold a secret that is unknown here: the
-next controller may know it.
+next controller may know it. Where files are kept elsewhere than in the home, they go there before their attempt is `ended`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from contextlib import suppress
 import anyio
 
 from evalfleet.engine.dispatcher import Secrets
+from evalfleet.engine.hosts.uploads import FileUploads
 from evalfleet.engine.orders import Ended
 from evalfleet.errors import BackendError, MissingSecret, RunnerRefused
 from evalfleet.hosts.base import Host
@@ -26,16 +27,25 @@ class FileCollector:
     """One per host. `put` adds ended attempts; `serve` collects them while the host is connected."""
 
     def __init__(
-        self, store: Store, thread: StoreThread, home: Home, run: Run, secrets: Secrets, done: Callable[[], None]
+        self,
+        store: Store,
+        thread: StoreThread,
+        home: Home,
+        run: Run,
+        secrets: Secrets,
+        uploads: FileUploads,
+        done: Callable[[], None],
     ) -> None:
         self._store = store
         self._thread = thread
         self._home = home
         self._run = run
         self._secrets = secrets
+        self._uploads = uploads
         self._done = done  # called when nothing is left to collect, or the host is gone
         self._waiting: dict[str, Ended] = {}
         self._given_up: set[str] = set()
+        self._taken: set[str] = set()  # their host has given what it could
         self._sealed: set[str] = set()  # their files may hold a secret that is unknown here
         self._wake = anyio.Event()
         self._host: Host | None = None
@@ -77,14 +87,33 @@ class FileCollector:
             self._wake = anyio.Event()
             while self._waiting and self._host is not None:
                 await self._work_off(self._host, list(self._waiting.values()))
+                await self._pause()
+            while here := [one for one in self._waiting.values() if self._uploads.is_here(one)]:
+                await self._finish(await self._uploads.move(here))  # needs no host
+                await self._pause()
+                if self._host is not None:
+                    self._wake.set()
+                    break
             if self._abandoned:
-                await self._go_without(list(self._waiting.values()))
+                await self._go_without([one for one in self._waiting.values() if not self._uploads.is_here(one)])
             self._done()
+
+    async def _pause(self) -> None:
+        """Where files cannot be stored now, wait a while; what comes meanwhile is collected at once."""
+        if self._waiting and self._uploads.wait_s:
+            with anyio.move_on_after(self._uploads.wait_s):
+                await self._wake.wait()
+                self._wake = anyio.Event()
 
     async def _work_off(self, host: Host, batch: list[Ended]) -> None:
         try:
             for one in batch:
-                await self._collect(host, one)
+                if one.attempt.id not in self._taken:
+                    await self._collect(host, one)
+                    self._taken.add(one.attempt.id)
+            batch = await self._uploads.move(batch)
+            if not batch:
+                return
             await self._thread.call(self._store_collected, batch)
             kept = self._given_up | self._sealed
             with suppress(RunnerRefused):  # it keeps the attempt and reports it again at the next connection
@@ -93,8 +122,19 @@ class FileCollector:
             if self._host is host:
                 self._host = None  # the rest is collected at the next connection
             return
+        await self._leave(batch)
+
+    async def _finish(self, batch: list[Ended]) -> None:
+        """Store what the host has given before it went away. It reports these attempts again when it is back."""
+        await self._thread.call(self._store_collected, batch)
+        await self._leave(batch)
+
+    async def _leave(self, batch: list[Ended]) -> None:
+        """Wait for these no more."""
+        await self._uploads.drop([one for one in batch if one.attempt.id not in self._given_up | self._sealed])
         for one in batch:
             self._waiting.pop(one.attempt.id, None)
+            self._taken.discard(one.attempt.id)
 
     async def _collect(self, host: Host, one: Ended) -> None:
         destination = self._home.attempt(self._run.id, one.key, one.attempt.number)

@@ -22,8 +22,8 @@ def write(source: Source, folder: Path) -> list[str]:
     missing = 0
     for attempt in source.attempts:
         key, number = attempt["key"], attempt["number"]
-        collected = source.folder(key, number) if attempt["state"] == "ended" else None
-        if collected is None or not collected.is_dir():
+        collected = source.files(key, number) if attempt["state"] == "ended" else None
+        if collected is None:
             missing += 1
         else:
             copy_files(collected, folder / "tasks" / task_folder_name(key) / str(number))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,21 +11,20 @@ from msgspec.structs import replace
 
 from evalfleet.answers.summary import Summary
 from evalfleet.answers.task_result import TaskResult
-from evalfleet.hosts.attempt_files import files_inside, open_inside
-from evalfleet.layout import Home
+from evalfleet.files.base import AttemptFiles, copy
+from evalfleet.files.home import home_files
 from evalfleet.model import Event, Run
 from evalfleet.report.summary import summarise
 from evalfleet.store.reader import StoreReader
 
 _PAGE = 1000
-_EVERY = 1 << 30
 
 
 class Source(Struct, frozen=True, kw_only=True):
     """All of it is the same moment, although files are copied later: attempts that have ended do not change any more."""
 
     store: StoreReader
-    home: Home
+    home: Path
     summary: Summary  # without its results
     results: list[TaskResult]  # as in the summary, in the order of submission
     decided_by: dict[str, int]  # key -> number of the attempt that decided the task
@@ -43,9 +41,9 @@ class Source(Struct, frozen=True, kw_only=True):
                 yield event
             after = page[-1].number
 
-    def folder(self, key: str, number: int) -> Path:
-        """Where the collected files of an attempt lie, if it left any."""
-        return self.home.attempt(self.summary.run, key, number)
+    def files(self, key: str, number: int) -> AttemptFiles | None:
+        """The collected files of an attempt, if it left any. Raises FilesUnreachable."""
+        return home_files(self.home).get(self.summary.run, key, number)
 
 
 def read(store: StoreReader, run: Run, home: Path) -> Source:
@@ -59,7 +57,7 @@ def read(store: StoreReader, run: Run, home: Path) -> Source:
     keys = {row["number"]: row["key"] for row in rows}
     return Source(
         store=store,
-        home=Home(home),
+        home=home,
         results=summary.results or [],
         summary=replace(summary, results=None),
         decided_by={row["key"]: row["decided_by"] for row in rows if row["decided_by"] is not None},
@@ -69,25 +67,15 @@ def read(store: StoreReader, run: Run, home: Path) -> Source:
     )
 
 
-def copy_files(source: Path, target: Path, *, below: str = "", but: str | None = None) -> list[str]:
-    """Copy the regular files of an attempt's folder; a link is neither followed nor copied. None at all is no error.
+def copy_files(source: AttemptFiles | None, target: Path, *, below: str = "", but: str | None = None) -> list[str]:
+    """Copy the regular files of an attempt; a link is neither followed nor copied. None at all is no error.
 
     Returns their paths below `target`, sorted. `below` is a folder in `source` to which the copy is limited; `but` is a name directly
     in it that is left out.
     """
     copied: list[str] = []
-    for path, _ in files_inside(source, below, _EVERY):
-        if path.split("/")[0] != but and _copy_file(source, f"{below}/{path}" if below else path, target / path):
+    for path in (one.path for one in source.list(below)) if source is not None else ():
+        name = f"{below}/{path}" if below else path
+        if source is not None and path.split("/")[0] != but and copy(source, name, target / path):
             copied.append(path)
     return sorted(copied)
-
-
-def _copy_file(source: Path, name: str, target: Path) -> bool:
-    descriptor = open_inside(source, name)
-    if descriptor is None:
-        return False
-    with open(descriptor, "rb") as file:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("xb") as copy:
-            shutil.copyfileobj(file, copy, 1 << 20)
-    return True

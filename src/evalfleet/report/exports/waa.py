@@ -87,7 +87,8 @@ def _task(source: Source, result: TaskResult, folder: Path, place: Path) -> Json
         # One without a verdict has the folder alone: WAA's scripts then list it as missing.
         (folder / place).mkdir(parents=True)
     if key in source.decided_by:
-        copied = copy_files(source.folder(key, source.decided_by[key]), folder / place, below="artifacts", but=_RESULT)
+        decided = source.files(key, source.decided_by[key])
+        copied = copy_files(decided, folder / place, below="artifacts", but=_RESULT)
         images = [f"{place.as_posix()}/{path}" for path in copied if path.lower().endswith(_IMAGES)]
     if result.state == "done" and place.is_relative_to(_TREE):
         (folder / place / _RESULT).write_text(f"{result.score}\n", "utf-8")

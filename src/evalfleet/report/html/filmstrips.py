@@ -12,8 +12,10 @@ from urllib.parse import quote
 
 from msgspec import Struct, field
 
-from evalfleet.hosts.attempt_files import read_inside
-from evalfleet.layout import Home
+from evalfleet.errors import FilesUnreachable
+from evalfleet.files.base import AttemptFiles, read
+from evalfleet.files.folder import FolderFiles
+from evalfleet.files.home import home_files
 from evalfleet.report import text
 from evalfleet.report.timeline import look_of
 from evalfleet.report.trajectory import Film, Frame, film_of
@@ -64,31 +66,36 @@ def filmstrips(
         most: characters that the pictures may take together.
         beside: the folder where the page will lie, for links to what is not in it; None where that is not known.
     """
-    found: list[tuple[tuple[int, int], Path, Film]] = []
+    found: list[tuple[tuple[int, int], AttemptFiles, Film]] = []
+    kept, album = home_files(home), Album(most)
     frames = left = 0
     for one in sorted(attempts, key=lambda one: _ORDER.get(look_of(one), 5)):
         if one["state"] != "ended":
             continue
         place = (one["task_number"], one["number"])
-        folder = Home(home).attempt(run, keys[place[0]], place[1])
-        film = film_of(folder)
-        if film is None:
+        files = film = None
+        try:
+            files = None if album.is_cut_off else kept.get(run, keys[place[0]], place[1])
+            film = None if files is None else film_of(files)
+        except FilesUnreachable:
+            album.is_cut_off = True
+        left += album.is_cut_off
+        if files is None or film is None or album.is_cut_off:
             continue
         frames += len(film.frames)
         if frames > _MOST_FRAMES:
             left += 1
             continue
-        found.append((place, folder, film))
-    album = Album(most)
-    chosen = fill(album, [(folder, film) for _, folder, film in found])
+        found.append((place, files, film))
+    chosen = fill(album, [(files, film) for _, files, film in found])
     films: list[list[Any]] = []
     missing = 0
-    for (_, folder, film), numbers in zip(found, chosen, strict=True):
+    for (_, files, film), numbers in zip(found, chosen, strict=True):
         rows = [_row(frame, number) for frame, number in zip(film.frames, numbers, strict=True)]
         missing += sum(
             frame.picture is not None and number is None for frame, number in zip(film.frames, numbers, strict=True)
         )
-        films.append([film.goal, film.cut, None if beside is None else _link(folder / "artifacts", beside), rows])
+        films.append([film.goal, film.cut, _link(files, beside), rows])
     places = {place: index for index, (place, _, _) in enumerate(found)}
     return Filmstrips(films=films, pictures=album.data, places=places, missing=missing, films_left=left)
 
@@ -98,9 +105,11 @@ def _row(frame: Frame, picture: int | None) -> list[Any]:
     return [frame.step, frame.at_s, frame.action, frame.note, frame.tokens, frame.cost_usd, picture, name, frame.points]
 
 
-def _link(folder: Path, beside: Path) -> str:
-    """A relative address, which stays right if home and page move together."""
-    path = os.path.relpath(folder.resolve(), beside.resolve())
+def _link(files: AttemptFiles, beside: Path | None) -> str | None:
+    """A relative address, which stays right if home and page move together. None where the files are not on this machine."""
+    if beside is None or not isinstance(files, FolderFiles):
+        return None
+    path = os.path.relpath((files.folder / "artifacts").resolve(), beside.resolve())
     return "".join(f"{quote(part)}/" for part in Path(path).parts)
 
 
@@ -110,12 +119,16 @@ class Album(Struct):
     most: int  # characters of data
     data: list[str] = field(default_factory=list[str])
     used: int = 0
+    is_cut_off: bool = False  # the place of the files did not answer; it is not asked again
     _known: dict[str, int] = field(default_factory=dict[str, int])
 
-    def add(self, folder: Path, name: str, most: int | None = None) -> int | None:
+    def add(self, files: AttemptFiles, name: str, most: int | None = None) -> int | None:
         """Return the number of a picture among an attempt's artifacts; None if it is none, or there is no room for it below `most`."""
         room = (self.most if most is None else most) - self.used
-        content = read_inside(folder, f"artifacts/{name}", min(_LARGEST, room)) if room > 0 else None
+        try:
+            content = None if room <= 0 or self.is_cut_off else read(files, f"artifacts/{name}", min(_LARGEST, room))
+        except FilesUnreachable:
+            self.is_cut_off, content = True, None
         if content is None:
             return None
         kind = next((kind for mark, kind in _TYPES if content.startswith(mark)), None)
@@ -132,22 +145,22 @@ class Album(Struct):
         return self._known[digest]
 
 
-def fill(album: Album, films: Sequence[tuple[Path, Film]]) -> list[list[int | None]]:
-    """Choose the pictures of films, each with its attempt's folder, the most important first; returns their numbers.
+def fill(album: Album, films: Sequence[tuple[AttemptFiles, Film]]) -> list[list[int | None]]:
+    """Choose the pictures of films, each with its attempt's files, the most important first; returns their numbers.
 
     Half of the room is for the last picture of every film, so that a few long films do not take the place of all others.
     """
     chosen: list[list[int | None]] = [[None] * len(film.frames) for _, film in films]
-    for (folder, film), numbers in zip(films, chosen, strict=True):
+    for (files, film), numbers in zip(films, chosen, strict=True):
         last = max((index for index, frame in enumerate(film.frames) if frame.picture), default=None)
         if last is not None:
-            numbers[last] = _add(album, folder, film.frames[last].picture, album.most // 2)
-    for (folder, film), numbers in zip(films, chosen, strict=True):
+            numbers[last] = _add(album, files, film.frames[last].picture, album.most // 2)
+    for (files, film), numbers in zip(films, chosen, strict=True):
         for index, frame in enumerate(film.frames):
             if numbers[index] is None:
-                numbers[index] = _add(album, folder, frame.picture, None)
+                numbers[index] = _add(album, files, frame.picture, None)
     return chosen
 
 
-def _add(album: Album, folder: Path, name: str | None, most: int | None) -> int | None:
-    return album.add(folder, name, most) if name else None
+def _add(album: Album, files: AttemptFiles, name: str | None, most: int | None) -> int | None:
+    return album.add(files, name, most) if name else None

@@ -13,13 +13,16 @@ from evalfleet import config
 from evalfleet.answers import attempts as answers
 from evalfleet.core.retention import Part
 from evalfleet.core.secret_names import masked
-from evalfleet.errors import MissingSecret, NotFound
+from evalfleet.errors import FilesUnreachable, MissingSecret, NotFound
+from evalfleet.files.base import AttemptFiles, OpenFile
+from evalfleet.files.folder import FolderFiles
 from evalfleet.hosts import late_redaction
 from evalfleet.hosts.access import ReachableHost, UnavailableHost
-from evalfleet.hosts.attempt_files import files_inside, open_inside, open_socket
+from evalfleet.hosts.attempt_files import open_socket
 from evalfleet.hosts.local.backend import HOST as HERE
 from evalfleet.layout import Home
 from evalfleet.model import LIVE_ATTEMPT_STATES, Attempt, Run, Task
+from evalfleet.operations.attempt_files import collected
 from evalfleet.pools.kinds import registry
 from evalfleet.report.removed import removal_of
 from evalfleet.report.summary import task_result
@@ -33,14 +36,16 @@ _PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """One attempt, and where its files lie now."""
+    """One attempt, and where its files are now."""
 
     run: Run
     task: Task
     attempt: Attempt
-    folder: Path
+    files: AttemptFiles
+    folder: Path  # of this machine, where it lets itself be watched while it is live
     away: ReachableHost | UnavailableHost | None = None  # the machine that has them, if it is not this one
     is_raw: bool = False  # its runner has not taken secrets out of them yet
+    problem: str | None = None  # why the place of its files cannot be reached
 
     @property
     def is_live(self) -> bool:
@@ -58,7 +63,7 @@ class SeenFile(Struct, frozen=True, kw_only=True):
 class Seen(Struct, frozen=True, kw_only=True):
     """How far an attempt on another machine is."""
 
-    folder: Path  # holds what its film is made of, as far as it was brought here
+    film: AttemptFiles  # what its film is made of, as far as it was brought here
     files: tuple[SeenFile, ...] = ()
     logs: dict[str, int] = field(default_factory=dict[str, int])  # bytes by stream
     socket: bool = False  # a desktop of its own can be watched
@@ -76,12 +81,17 @@ def place(store: StoreReader, home: Home, text: str, task_number: int, number: i
     task = store.tasks.at(run.id, task_number)
     for attempt in store.attempts.all(run.id, task_number):
         if attempt.number == number:
-            collected = home.attempt(run.id, task.key, number)
-            if collected.is_dir():
-                return Place(run=run, task=task, attempt=attempt, folder=collected)
+            folder = home.spooled(attempt.id)
+            try:
+                kept = collected(home, task.key, attempt)
+            except FilesUnreachable as error:
+                nothing = FolderFiles(folder)
+                return Place(run=run, task=task, attempt=attempt, files=nothing, folder=folder, problem=str(error))
+            if kept is not None:
+                return Place(run=run, task=task, attempt=attempt, files=kept, folder=folder)
             away = None if attempt.host == HERE else _host(store, run, attempt.host)
-            folder, is_raw = home.spooled(attempt.id), bool(task.spec.secrets)
-            return Place(run=run, task=task, attempt=attempt, folder=folder, away=away, is_raw=is_raw)
+            files, is_raw = FolderFiles(folder), bool(task.spec.secrets)
+            return Place(run=run, task=task, attempt=attempt, files=files, folder=folder, away=away, is_raw=is_raw)
     raise NotFound(f"task {task.key!r} of run {run.id} has no attempt {number}; it has {task.attempts}")
 
 
@@ -107,7 +117,7 @@ def task(store: StoreReader, home: Home, text: str, number: int) -> answers.Task
     film = None
     if attempts:
         last = place(store, home, run.id, number, attempts[-1].number)
-        film = _shown_film(last, last.folder)
+        film = _shown_film(last, last.files)
     return answers.TaskFacts.copy_of(
         task_result(rows[0]),
         found,
@@ -124,12 +134,11 @@ def attempt(
     Args:
         seen: what its machine told of it, if that is not this one.
     """
-    with store.snapshot():
-        found = place(store, home, text, task_number, number)
+    found = place(store, home, text, task_number, number)
     if found.away is None or seen is None:
-        seen, picture = _seen_here(found), newest_picture(found)
+        seen, picture = _seen_here(found)
     else:
-        picture = newest_of(film_of(seen.folder), seen.files)
+        picture = newest_of(film_of(seen.film), seen.files)
     flagged = {str(one.get("path")) for one in (found.attempt.end or {}).get("artifacts", ()) if one.get("secret")}
     return answers.AttemptFacts.copy_of(
         _attempt(found.attempt),
@@ -137,7 +146,7 @@ def attempt(
         key=found.task.key,
         run=found.run.id,
         task_state=found.task.state,
-        film=_shown_film(found, seen.folder),
+        film=_shown_film(found, seen.film),
         artifacts=[answers.Artifact(path=one.path, size=one.size, secret=one.path in flagged) for one in seen.files],
         logs=answers.LogSizes(stdout=seen.logs.get("stdout", 0), stderr=seen.logs.get("stderr", 0)),
         desktop=answers.DesktopFacts(vnc=found.is_live and seen.has_screen, screenshot=picture is not None),
@@ -153,13 +162,19 @@ def _removed(store: StoreReader, attempt: Attempt, seen: Seen) -> str | None:
     return ". ".join(told) or None
 
 
-def _seen_here(found: Place) -> Seen:
-    return Seen(
-        folder=found.folder,
-        files=tuple(_files(found.folder)),
-        logs={stream: _read(found.folder, f"{stream}.log", 0, 0)[1] for stream in STREAMS},
-        socket=_has_desktop(found),
-    )
+def _seen_here(found: Place) -> tuple[Seen, str | None]:
+    """What there is, and its newest picture."""
+    try:
+        seen = Seen(
+            film=found.files,
+            files=tuple(_files(found.files)),
+            logs={stream: _read(found.files, f"{stream}.log", 0, 0)[1] for stream in STREAMS},
+            socket=_has_desktop(found),
+            problem=found.problem,
+        )
+        return seen, newest_picture(found)
+    except FilesUnreachable as error:
+        return Seen(film=FolderFiles(found.folder), problem=str(error)), None
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
@@ -177,8 +192,8 @@ class Wanted(Struct, frozen=True, kw_only=True):
 def log(found: Place, wanted: Wanted) -> answers.LogPiece:
     """A piece of what an attempt wrote, or writes here."""
     name = f"{wanted.stream}.log"
-    _, size = _read(found.folder, name, 0, 0)
-    data, _ = _read(found.folder, name, wanted.begin(size), wanted.limit)
+    _, size = _read(found.files, name, 0, 0)
+    data, _ = _read(found.files, name, wanted.begin(size), wanted.limit)
     return log_row(found, wanted, size, data)
 
 
@@ -202,27 +217,29 @@ def cleaned(found: Place, data: bytes) -> bytes:
     return late_redaction.cleaned(data, config.secret_values(found.task.spec.secrets)) if found.is_raw else data
 
 
-def _shown_film(found: Place, folder: Path) -> answers.Film | None:
+def _shown_film(found: Place, files: AttemptFiles) -> answers.Film | None:
     try:
-        return film_of(folder, lambda data: cleaned(found, data))
-    except MissingSecret:
-        return None  # it is shown once it ended
+        return film_of(files, lambda data: cleaned(found, data))
+    except (MissingSecret, FilesUnreachable):
+        return None  # it is shown once it ended, or can be reached
 
 
-def opened(found: Place, name: str) -> int | None:
-    """Open one of its artifacts here; None where there is none of that name. The caller closes it."""
-    return open_inside(found.folder, f"artifacts/{name}")
+def opened(found: Place, name: str) -> OpenFile | None:
+    """Open one of its artifacts; None where there is none of that name. The caller closes it. Raises FilesUnreachable."""
+    if found.problem is not None:
+        raise FilesUnreachable(found.problem)
+    return found.files.open(f"artifacts/{name}")
 
 
 def newest_picture(found: Place) -> str | None:
     """Name the last screenshot that the attempt made."""
-    film = film_of(found.folder)
+    film = film_of(found.files)
     for frame in reversed(film.frames if film else ()):
-        descriptor = opened(found, frame.picture) if frame.picture else None
-        if descriptor is not None:
-            os.close(descriptor)
+        file = opened(found, frame.picture) if frame.picture else None
+        if file is not None:
+            file.close()
             return frame.picture
-    return newest_of(None, tuple(_files(found.folder)))
+    return newest_of(None, tuple(_files(found.files)))
 
 
 def newest_of(film: answers.Film | None, files: Sequence[SeenFile]) -> str | None:
@@ -264,24 +281,17 @@ def _instruction(payload: Any, film: answers.Film | None) -> str | None:
     return None
 
 
-def _files(folder: Path) -> Iterator[SeenFile]:
+def _files(files: AttemptFiles) -> Iterator[SeenFile]:
     """Artifacts by path; a task that leaves a million is cut off."""
-    for path, known in files_inside(folder, "artifacts", _MOST_FILES):
-        if _is_text(path):
-            yield SeenFile(path=path, size=known.st_size, changed_at=known.st_mtime)
+    for one in files.list("artifacts", _MOST_FILES):
+        if one.is_text:
+            yield SeenFile(path=one.path, size=one.size, changed_at=one.changed_at)
 
 
-def _is_text(path: str) -> bool:
-    """Whether the name can stand in JSON: a task may have written any bytes."""
-    return not any("\udc80" <= char <= "\udcff" for char in path)
-
-
-def _read(folder: Path, name: str, offset: int, limit: int) -> tuple[bytes, int]:
-    """A piece of a file in an attempt's folder, and how large the file is. Nothing where it is not there, or moves at this moment."""
-    descriptor = open_inside(folder, name)
-    if descriptor is None:
+def _read(files: AttemptFiles, name: str, offset: int, limit: int) -> tuple[bytes, int]:
+    """A piece of a file of an attempt, and how large the file is. Nothing where it is not there, or moves at this moment."""
+    found = files.open(name)
+    if found is None:
         return b"", 0
-    try:
-        return os.pread(descriptor, limit, offset) if limit else b"", os.fstat(descriptor).st_size
-    finally:
-        os.close(descriptor)
+    with found:
+        return found.read(offset, limit) if limit else b"", found.size

@@ -6,9 +6,9 @@ A sandbox without our origin surrounds every file.
 
 from __future__ import annotations
 
-import os
+import asyncio
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 from urllib.parse import quote
 
 from aiohttp import web
@@ -16,8 +16,9 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.web_request import BaseRequest
 
 from evalfleet.core.retention import Part
-from evalfleet.errors import MissingSecret, NotFound, Refused
-from evalfleet.hosts.attempt_files import open_inside
+from evalfleet.errors import FilesUnreachable, MissingSecret, NotFound, Refused
+from evalfleet.files.base import OpenFile
+from evalfleet.files.folder import FolderFiles
 from evalfleet.report.removed import removal_of
 from evalfleet.web.context import Handlers, place_of
 from evalfleet.web.handlers import attempts
@@ -28,6 +29,7 @@ _PICTURES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"
 _TEXTS = (".txt", ".log", ".json", ".jsonl", ".csv", ".md", ".toml", ".yaml", ".yml", ".py", ".patch", ".diff")
 _HEAD = 16
 _MOST_CLEANED = 64 << 20
+_PIECE = 1 << 20
 
 
 class Files(Handlers):
@@ -63,18 +65,19 @@ class Files(Handlers):
 class _Opened:
     """A file that was looked at, and is sent as it is, whatever has its name by now."""
 
-    def __init__(self, descriptor: int, name: str) -> None:
-        self.file = open(descriptor, "rb")  # noqa: SIM115 - closed once it was sent, or nobody wants it any more
+    def __init__(self, file: OpenFile, name: str) -> None:
+        self.file = file  # closed once it was sent, or nobody wants it any more
         self.name = name.rpartition("/")[2]
-        self.kind = _kind(os.pread(descriptor, _HEAD, 0), self.name)
+        self.kind = _kind(file.read(0, _HEAD), self.name)
 
     def given(self, *, download: bool, private: bool) -> web.StreamResponse:
-        return _Sent(self.file, self._headers(download=download, private=private))
+        headers = self._headers(download=download, private=private)
+        return _Streamed(self.file, headers) if self.file.descriptor is None else _Sent(self.file, headers)
 
     def cleaned(self, found: Place, *, download: bool) -> web.Response:
         """What a task with secrets is just writing. Raises Refused: it is too large, or this server does not know the secrets."""
         with self.file:
-            data = self.file.read(_MOST_CLEANED + 1)
+            data = self.file.read(0, _MOST_CLEANED + 1)
         if len(data) > _MOST_CLEANED:
             raise Refused(
                 f"{self.name} has more than {_MOST_CLEANED >> 20} MB and may hold a secret until its attempt ended; wait for that"
@@ -99,8 +102,8 @@ class _Opened:
 class _Sent(web.FileResponse):
     """Sends an open file: its name in /proc leads to that very file."""
 
-    def __init__(self, file: BinaryIO, headers: dict[str, Any]) -> None:
-        super().__init__(f"/proc/self/fd/{file.fileno()}", headers=headers)
+    def __init__(self, file: OpenFile, headers: dict[str, Any]) -> None:
+        super().__init__(f"/proc/self/fd/{file.descriptor}", headers=headers)
         self._opened = file
 
     async def prepare(self, request: BaseRequest) -> AbstractStreamWriter | None:
@@ -108,13 +111,58 @@ class _Sent(web.FileResponse):
             return await super().prepare(request)
 
 
+class _Streamed(web.StreamResponse):
+    """Sends a file that is not on this machine, or the range of it that was asked for, piece by piece."""
+
+    def __init__(self, file: OpenFile, headers: dict[str, Any]) -> None:
+        super().__init__(headers=headers)
+        self._opened = file
+
+    async def prepare(self, request: BaseRequest) -> AbstractStreamWriter | None:
+        size = self._opened.size
+        self.headers["Accept-Ranges"] = "bytes"
+        begin, end = 0, size
+        try:
+            wanted = request.http_range
+            if wanted.start is not None or wanted.stop is not None:
+                begin, end, _ = wanted.indices(size)
+                if begin >= end:
+                    raise ValueError("nothing of the file is in that range")
+                self.set_status(206)
+                self.headers["Content-Range"] = f"bytes {begin}-{end - 1}/{size}"
+        except ValueError:
+            begin = end = 0
+            self.set_status(416)
+            self.headers["Content-Range"] = f"bytes */{size}"
+        self.content_length = end - begin
+        writer = await super().prepare(request)
+        if request.method != "HEAD":
+            await self._send(request, begin, end)
+        await self.write_eof()
+        return writer
+
+    async def _send(self, request: BaseRequest, begin: int, end: int) -> None:
+        with self._opened:
+            while begin < end:
+                try:
+                    piece = await asyncio.to_thread(self._opened.read, begin, min(_PIECE, end - begin))
+                except FilesUnreachable:
+                    piece = b""
+                if not piece:
+                    if request.transport is not None:
+                        request.transport.abort()  # a reader must not take half a file for all of it
+                    raise ConnectionResetError("the file's place does not answer any more")
+                await self.write(piece)
+                begin += len(piece)
+
+
 def _opened(copy: Path | None, found: Place, name: str) -> _Opened | None:
     """
     Args:
         copy: of a file on another machine, made by this server.
     """
-    descriptor = attempts.opened(found, name) if copy is None else open_inside(copy.parent, copy.name)
-    return None if descriptor is None else _Opened(descriptor, name if copy is None else copy.name)
+    file = attempts.opened(found, name) if copy is None else FolderFiles(copy.parent).open(copy.name)
+    return None if file is None else _Opened(file, name if copy is None else copy.name)
 
 
 def _kind(head: bytes, name: str) -> str:

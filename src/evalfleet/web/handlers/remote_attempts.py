@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 from evalfleet.benchmarks.screens import screen_of
 from evalfleet.config import Settings
 from evalfleet.errors import BackendError, Refused
+from evalfleet.files.folder import FolderFiles
 from evalfleet.hosts.access import ReachableHost, UnavailableHost, present
 from evalfleet.report.trajectory import TRAJECTORY, film_of
 from evalfleet.web.coalescing import Shared
@@ -83,7 +84,7 @@ class Remote:
         try:
             return await self.seen(found)
         except BackendError as error:
-            return Seen(folder=found.folder, problem=str(error)) if found.is_live else None
+            return Seen(film=found.files, problem=str(error)) if found.is_live else None
 
     async def log(self, found: Place, stream: str, begin: int, limit: int) -> bytes:
         """A piece of what an attempt writes; `seen` says how much there is."""
@@ -124,7 +125,7 @@ class Remote:
         seen = await self.seen(found)
         if seen is None:
             return None
-        film = await asyncio.to_thread(film_of, seen.folder)
+        film = await asyncio.to_thread(film_of, seen.film)
         newest = newest_of(film, seen.files)
         return None if newest is None else await self.file(found, newest)
 
@@ -137,12 +138,12 @@ class Remote:
             glimpse = await line.ask(lambda line: line.peek.look(attempt_id))
             if glimpse is None:
                 if found.is_live:  # not launched yet, or just over
-                    return Seen(folder=folder)
+                    return Seen(film=FolderFiles(folder))
                 return None
             await self._grow(line, attempt_id, folder, glimpse)
             port = None if glimpse.screen else await self._shown_on(line, found)
         files = tuple(SeenFile(path=one.path, size=one.size, changed_at=one.changed_at) for one in glimpse.files)
-        return Seen(folder=folder, files=files, logs=dict(glimpse.logs), socket=glimpse.screen, port=port)
+        return Seen(film=FolderFiles(folder), files=files, logs=dict(glimpse.logs), socket=glimpse.screen, port=port)
 
     async def _shown_on(self, line: Line, found: Place) -> int | None:
         """The port on which the host shows what the attempt does, where its benchmark says so."""

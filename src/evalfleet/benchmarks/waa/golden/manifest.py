@@ -47,11 +47,19 @@ class Golden(Struct, frozen=True, kw_only=True):
 def read(folder: Path) -> Golden | None:
     """The manifest of a folder; None where there is none. Raises InputError where it cannot be read."""
     try:
-        return msgspec.json.decode((folder / NAME).read_bytes(), type=Golden)
+        return parsed((folder / NAME).read_bytes(), str(folder / NAME))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, msgspec.DecodeError) as error:
+    except OSError as error:
         raise InputError(f"{folder / NAME}: {error}") from None
+
+
+def parsed(data: bytes, name: str) -> Golden:
+    """Raises InputError where it cannot be understood."""
+    try:
+        return msgspec.json.decode(data, type=Golden)
+    except msgspec.DecodeError as error:
+        raise InputError(f"{name}: {error}") from None
 
 
 def write(folder: Path, golden: Golden) -> None:
