@@ -15,14 +15,14 @@ ENVIRONMENT = {
 
 
 @contextmanager
-def s3_server(bucket: str) -> Iterator[str]:
+def s3_server(bucket: str, port: int = 0) -> Iterator[str]:
     """Start one; gives its address."""
     from moto.moto_server.threaded_moto_server import ThreadedMotoServer
 
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=port, verbose=False)
     server.start()
     try:
-        _, port = server.get_host_and_port()
+        _, port = server.get_host_and_port()  # which the system chose
         address = f"http://127.0.0.1:{port}"
         urllib.request.urlopen(urllib.request.Request(f"{address}/{bucket}", method="PUT"), timeout=30).close()
         yield address

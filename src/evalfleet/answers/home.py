@@ -128,6 +128,17 @@ class RevokedToken(Answer, frozen=True, kw_only=True):
     revoked: str
 
 
+class FilesCopy(Answer, frozen=True, kw_only=True):
+    """As `evalfleet files copy --json` prints it."""
+
+    source: str
+    target: str
+    attempts: int  # that the source had, each compared by the SHA-256 of its files
+    copied: int  # that the target did not have
+    bytes: int  # of those
+    removed: int  # from the source
+
+
 class Versions(Answer, frozen=True, kw_only=True):
     version: str
     python: str

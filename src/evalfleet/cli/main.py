@@ -80,6 +80,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "waa": "Golden images of Windows Agent Arena.",
         "store": "Move or share what a home remembers.",
         "demo": "Run a benchmark here with two agents, and show the results.",
+        "files": "Move the files of attempts between a home and object storage.",
         "doctor": "Check this machine and clean up leftovers.",
         "version": "Show versions.",
     },
@@ -91,7 +92,7 @@ _FOLDERS = {
     "results": "status watch report compare export tasks logs artifacts events",
     "machines": "gpus plan estimate reap emulator prepare",
     "keep": "prune",
-    "home": "serve controller controllers alerts share token store agents benchmarks demo doctor version",
+    "home": "serve controller controllers alerts share token store files agents benchmarks demo doctor version",
     "team": "user audit",
 }
 _SHARED = {

@@ -114,6 +114,9 @@ from msgspec import Struct, field
 
 from evalfleet import plugins
 from evalfleet.config.core_tables import (
+    FILE_PLACES as FILE_PLACES,
+)
+from evalfleet.config.core_tables import (
     TABLES,
     VARIABLES,
     AzureTable,
@@ -130,6 +133,9 @@ from evalfleet.config.core_tables import (
     SecretsSettings,
     SlurmSettings,
     StoreSettings,
+)
+from evalfleet.config.core_tables import (
+    is_file_place as is_file_place,
 )
 from evalfleet.config.shares import QuotaTable, ShareTable
 from evalfleet.core.alerts.settings import AlertSettings

@@ -33,14 +33,14 @@ def _is_store(url: str) -> bool:
     return re.match(r"postgres(ql)?://(?![^/@]*:[^/@]*@)(?!.*[?&]password=)", url) is not None
 
 
-_FILE_PLACES = (
+FILE_PLACES = (
     "must be /FOLDER, az://CONTAINER/PREFIX, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, without credentials: "
     "those are taken from the environment"
 )
 _FILE_SCHEMES = ("file", "az", "azure", "abfs", "abfss", "adl", "s3", "s3a", "gs", "https")
 
 
-def _is_file_place(url: str) -> bool:
+def is_file_place(url: str) -> bool:
     """A folder, or an address of storage that holds no credential."""
     scheme, mark, rest = url.partition("://")
     if not mark:
@@ -118,8 +118,8 @@ class FilesSettings(SettingsTable, frozen=True, kw_only=True):
 
     CHECKS: ClassVar[Mapping[str, Check]] = {
         "url": (
-            _is_file_place,
-            _FILE_PLACES,
+            is_file_place,
+            FILE_PLACES,
         ),
         "cache": _PATH,
         "cache_mb": _COUNT,

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 from types import TracebackType
 
-from evalfleet.files.base import BLOCK, EVERY, AttemptFiles, AttemptKey, FileFacts, OpenFile, blocks, late
+from evalfleet.files.base import BLOCK, EVERY, AttemptFiles, AttemptKey, FileFacts, OpenFile, blocks, copy, late
 from evalfleet.hosts.attempt_files import files_inside, looked_into, open_inside, open_there, remove_folder
 
 _NUMBER = re.compile(r"[0-9]+(\.late)*")
@@ -118,6 +118,13 @@ def copy_regular(source: Path, target: Path) -> int:
                 shutil.copyfileobj(file, written, BLOCK)
             os.utime(copy, ns=(known.st_atime_ns, known.st_mtime_ns))
     return left_out
+
+
+def copy_all(files: AttemptFiles, target: Path) -> None:
+    """Copy all files of an attempt, with their times, to an empty folder. Raises OSError, FilesUnreachable."""
+    for one in files.list():
+        if copy(files, one.path, target / one.path):
+            os.utime(target / one.path, (one.changed_at, one.changed_at))
 
 
 def sums(files: AttemptFiles) -> dict[str, str]:

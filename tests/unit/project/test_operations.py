@@ -142,6 +142,7 @@ TABLE: dict[str, tuple[str | No, str | No, str | No]] = {
     "emulate the cloud": ("emulator", _HERE, _HERE),
     "move a store": ("store", _HERE, _HERE),
     "see a demo": ("demo", _HERE, _HERE),
+    "move files": ("files", _HERE, _HERE),
     "check this machine": ("doctor version", _HERE, "__version__"),
 }
 

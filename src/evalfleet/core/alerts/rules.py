@@ -71,6 +71,7 @@ RULES: tuple[Rule, ...] = (
     _warning(name="retry_rate", text="many tasks need more than one attempt", actions=_OF_RUN),
     _warning(name="slow_task", text="a task takes much longer than expected", actions=_OF_ATTEMPT),
     _warning(name="image_pull", text="a host has been pulling an image for a long time", actions=_OF_HOST),
+    _warning(name="files", text="files of ended attempts cannot be stored"),
     _warning(name="tier", text="a tier of a pool has failed, and its work goes to others"),
     _warning(name="idle_pool", text="machines of a pool cost money and are idle"),
     _warning(name="orphans", text="a resource of evalfleet in the cloud belongs to no pool any more", resolves=False),

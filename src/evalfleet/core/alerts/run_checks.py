@@ -70,6 +70,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     quarantined: frozenset[str] = frozenset()
     unstarted: tuple[Unstarted, ...] = ()
     pulling: tuple[tuple[str, float], ...] = ()  # hosts that pull an image, and since when
+    unstored: str | None = None  # why files cannot be stored
     ended_at: float | None = None
 
 
@@ -195,6 +196,12 @@ def pull_condition(host: str, took_s: float, whose: str) -> Condition:
     return Condition(rule="image_pull", subject=host, message=text, host=host)
 
 
+def _files(facts: RunFacts, _limits: AlertSettings) -> Iterator[Condition]:
+    if facts.unstored is not None and facts.ended_at is None:
+        text = f"files of run {facts.name} cannot be stored; verdicts are not affected: {facts.unstored}"
+        yield Condition(rule="files", message=text)
+
+
 def _finished(facts: RunFacts, _limits: AlertSettings) -> Iterator[Condition]:
     if facts.ended_at is not None and facts.state.is_over:
         text = f"run {facts.name} is {facts.state}: {facts.tasks}"
@@ -214,5 +221,6 @@ _CHECKS: tuple[Callable[[RunFacts, AlertSettings], Iterator[Condition]], ...] = 
     _slow_task,
     _not_started,
     _image_pull,
+    _files,
     _finished,
 )

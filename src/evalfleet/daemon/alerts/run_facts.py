@@ -71,8 +71,17 @@ def facts_of(store: StoreReader, run_id: str) -> RunFacts:
             quarantined=frozenset() if over else barred(store, run_id),
             unstarted=() if over else unstarted(events),
             pulling=pulling(said),
+            unstored=None if over else unstored(store, run_id),
             ended_at=run.ended_at if over else None,
         )
+
+
+def unstored(store: StoreReader, run_id: str) -> str | None:
+    """Why files of the run cannot be stored; None where they can, as far as is known."""
+    failed, reached = (store.events.last(run_id, kind) for kind in ("files.unreachable", "files.reached"))
+    if failed is None or (reached is not None and reached.number > failed.number):
+        return None
+    return str(failed.data.get("error") or "")
 
 
 def _live(store: StoreReader, run_id: str, now: float, events: list[Event]) -> tuple[LiveTask, ...]:

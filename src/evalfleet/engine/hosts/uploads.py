@@ -17,7 +17,6 @@ from evalfleet.errors import FilesUnreachable
 from evalfleet.files.base import AttemptKey
 from evalfleet.files.home import HomeFiles
 from evalfleet.model import JsonObject, Run
-from evalfleet.store.reader import StoreReader
 from evalfleet.store.store import Store
 from evalfleet.store.thread import StoreThread
 
@@ -116,16 +115,12 @@ class FileUploads:
             self._tries, self._next_at, self._asked = 0, 0.0, True
 
     def _was_unreachable(self) -> bool:
-        return is_unreachable(self._store, self._run.id)
+        events, run = self._store.events, self._run.id
+        failed, reached = events.last(run, "files.unreachable"), events.last(run, "files.reached")
+        return failed is not None and (reached is None or reached.number < failed.number)
 
     async def _note(self, type: str, data: JsonObject) -> None:
         await self._thread.call(self._store.events.note, self._run.id, type, data)
 
     def _key(self, one: Ended) -> AttemptKey:
         return AttemptKey.of(self._run.id, one.key, one.attempt.number)
-
-
-def is_unreachable(store: StoreReader, run_id: str) -> bool:
-    """Whether files of the run could not be stored lately, as its events say."""
-    failed, reached = (store.events.last(run_id, kind) for kind in ("files.unreachable", "files.reached"))
-    return failed is not None and (reached is None or reached.number < failed.number)

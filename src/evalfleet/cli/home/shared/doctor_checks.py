@@ -18,7 +18,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from evalfleet.answers.home import Check, Level
-from evalfleet.errors import StoreCorrupt, StoreError, StoreForeign
+from evalfleet.config import Settings
+from evalfleet.errors import ConfigError, FilesUnreachable, StoreCorrupt, StoreError, StoreForeign
 from evalfleet.report import text
 from evalfleet.store.database.file import FILE
 from evalfleet.store.home import identity, place
@@ -214,6 +215,26 @@ def _disk(folder: Path, space: int, inodes: int | None) -> Check:
     if space < 2 * _GIB or (inodes is not None and inodes < 50_000):
         return warning("disk", f"only {shown}", remedy)
     return Check(name="disk", message=shown)
+
+
+def check_files(settings: Settings) -> Iterator[Check]:
+    """The place of `[files] url`: a small object is written, read and deleted."""
+    if settings.files.url is None:
+        return
+    from evalfleet.files.objects import ObjectStorage
+
+    try:
+        storage = ObjectStorage(settings.files.url)
+        began = time.monotonic()
+        storage.probe()
+        took_s = time.monotonic() - began
+    except (FilesUnreachable, ConfigError) as error:
+        yield problem(
+            "files", str(error), "correct [files] url, or the credentials in the environment; attempts wait meanwhile"
+        )
+    else:
+        message = f"{storage.where}: a small object was written, read and deleted in {took_s:.2f} s"
+        yield Check(name="files", message=message)
 
 
 # The database

@@ -51,6 +51,7 @@ def examine(settings: Settings) -> Iterator[Check]:
     yield checks.check_file_system(home)
     yield from checks.check_disks(home, Path("/tmp"))
     yield checks.check_open_files()
+    yield from checks.check_files(settings)
     view = leftovers.runner_view(spool)
     yield from _from_store(home, spool, view)
     yield checks.check_runner_python(settings.local.python)
