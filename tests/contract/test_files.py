@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.azurite import ACCOUNT, KEY, Azurite, azurite
+from tests.support.azurite import Azurite, azurite, azurite_environment
 from tests.support.moto_server import ENVIRONMENT, s3_server
 
 from evalfleet.errors import FilesUnreachable
@@ -48,16 +48,6 @@ def s3() -> Iterator[str]:
         yield address
 
 
-def azure_environment(server: Azurite) -> dict[str, str]:
-    return {
-        "AZURE_STORAGE_ACCOUNT_NAME": ACCOUNT,
-        "AZURE_STORAGE_ACCOUNT_KEY": KEY,
-        "AZURE_STORAGE_USE_EMULATOR": "true",
-        "AZURITE_BLOB_STORAGE_URL": server.base,
-        "AZURE_ALLOW_HTTP": "true",
-    }
-
-
 @pytest.fixture(params=["home", "memory", "folder", "azure", "s3"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], FileStore]:
     """Opens the place, empty at first, as another process would."""
@@ -74,7 +64,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         return lambda: ObjectStorage(f"file://{tmp_path}/kept here", cache)
     prefix = hashlib.sha256(str(tmp_path).encode()).hexdigest()[:12]
     if kind == "azure":
-        set_all(monkeypatch, azure_environment(request.getfixturevalue("azure")))
+        set_all(monkeypatch, azurite_environment(request.getfixturevalue("azure")))
         return lambda: ObjectStorage(f"az://images/{prefix}/deep", cache)
     set_all(monkeypatch, {**ENVIRONMENT, "AWS_ENDPOINT_URL": request.getfixturevalue("s3")})
     return lambda: ObjectStorage(f"s3://bucket/{prefix}", cache)

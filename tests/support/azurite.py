@@ -44,6 +44,17 @@ class Azurite:
         return f"{self._container}?{urlencode(query)}"
 
 
+def azurite_environment(server: Azurite) -> dict[str, str]:
+    """What lets the library `obstore` use the server."""
+    return {
+        "AZURE_STORAGE_ACCOUNT_NAME": ACCOUNT,
+        "AZURE_STORAGE_ACCOUNT_KEY": KEY,
+        "AZURE_STORAGE_USE_EMULATOR": "true",
+        "AZURITE_BLOB_STORAGE_URL": server.base,
+        "AZURE_ALLOW_HTTP": "true",
+    }
+
+
 @contextmanager
 def azurite(folder: Path) -> Iterator[Azurite]:
     """Start one; skips the test where it is not installed (scripts/azurite)."""

@@ -33,7 +33,9 @@ class Severity(IntEnum):
 _SEVERITIES = {
     **dict.fromkeys(("task.failed", "task.held", "worker.lost", "breaker.opened", "alert.fired"), Severity.ERROR),
     **dict.fromkeys(("task.retried", "run.paused", "worker.suspected", "worker.quarantined"), Severity.WARN),
-    **dict.fromkeys(("attempt.uncollected", "run.troubled", "breaker.probed", "worker.draining"), Severity.WARN),
+    **dict.fromkeys(
+        ("attempt.uncollected", "run.troubled", "files.unreachable", "breaker.probed", "worker.draining"), Severity.WARN
+    ),
 }
 
 

@@ -176,7 +176,7 @@ def test_failures_are_those_of_the_rules():
 # Events
 
 _EVENT = re.compile(
-    r"(?:run|task|attempt|lease|worker|gpu|host|pool|breaker|backend|budget|alert|reap|home|tier)\.[a-z_]+"
+    r"(?:run|task|attempt|lease|worker|gpu|host|pool|breaker|backend|budget|alert|reap|home|tier|files)\.[a-z_]+"
 )
 
 

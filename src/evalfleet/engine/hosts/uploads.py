@@ -106,11 +106,11 @@ class FileUploads:
             self._next_at = anyio.current_time() + min(_FIRST_S * 2**self._tries, _MOST_S)
             self._tries += 1
             if self._tries == 1:
-                await self._note("files.unreachable", {"error": str(failed[0])})
+                await self._unreachable(str(failed[0]))
                 self._notice(f"files cannot be stored, and are tried again; verdicts are not affected: {failed[0]}")
         elif self._tries or not self._asked:
             if self._tries or await self._thread.call(self._was_unreachable):
-                await self._note("files.reached", {})
+                await self._thread.call(self._store.events.note, self._run.id, "files.reached", {})
                 self._notice("files are stored again")
             self._tries, self._next_at, self._asked = 0, 0.0, True
 
@@ -119,8 +119,9 @@ class FileUploads:
         failed, reached = events.last(run, "files.unreachable"), events.last(run, "files.reached")
         return failed is not None and (reached is None or reached.number < failed.number)
 
-    async def _note(self, type: str, data: JsonObject) -> None:
-        await self._thread.call(self._store.events.note, self._run.id, type, data)
+    async def _unreachable(self, error: str) -> None:
+        data: JsonObject = {"error": error}
+        await self._thread.call(self._store.events.note, self._run.id, "files.unreachable", data)
 
     def _key(self, one: Ended) -> AttemptKey:
         return AttemptKey.of(self._run.id, one.key, one.attempt.number)
