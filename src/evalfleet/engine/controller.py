@@ -31,6 +31,8 @@ def engine_settings(settings: config.Settings) -> EngineSettings:
         patience=Patience(give_up_s=settings.lease.give_up_s),
         breaker=Limits(slow_start=settings.breaker.slow_start, probe_base_s=settings.breaker.probe_base_s),
         share_rules=share_rules(settings.share, settings.quota),
+        home=settings.home,
+        keep_free=None if settings.disk.keep_free_gb is None else int(settings.disk.keep_free_gb * 1e9),
         patterns=(
             *(Pattern.of(row.regex, Kind(row.kind)) for row in settings.judge.patterns),
             *((BUILTIN,) if settings.judge.builtin else ()),

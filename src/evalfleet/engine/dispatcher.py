@@ -83,7 +83,7 @@ class Dispatcher:
         self.returned = ReturnedAttempts(store, run)
         self._quotas = RunQuotas(store, run, settings.share_rules)
         self._admission = Admission(
-            store, run, settings.lease_s, workers, self._gpu_queue, other_hosts, self.returned, self._quotas
+            store, run, settings, workers, self._gpu_queue, other_hosts, self.returned, self._quotas
         )
         self._ends.requeued = self._admission.look_again
         self._speculation = Speculation(store, run)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from msgspec import Struct, field
 
 from evalfleet.core.breaker import Limits
@@ -22,4 +24,6 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     quarantine: Terms = field(default_factory=Terms)
     breaker: Limits = field(default_factory=Limits)
     share_rules: tuple[ShareRule, ...] = ()  # weights and quotas of the configuration
+    home: Path | None = None  # whose disk must not become full; None: it is not watched
+    keep_free: int | None = None  # bytes of that disk; None: as it is large
     patterns: tuple[Pattern | Builtin, ...] = (BUILTIN,)

@@ -189,23 +189,23 @@ def _worker(share: dict[str, Any], row: dict[str, Any] | None, standing: WorkerS
 
 
 def awaited(events: Iterable[Event]) -> str | None:
-    """Which runs hold the slots that the run waits for; None: it waits for none.
+    """Which runs hold the slots that the run waits for, or that the disk is almost full; None: it waits for neither.
 
     Args:
         events: as for `standings`.
     """
     waits: str | None = None
     for event in events:
-        if event.type == "worker.awaited":
+        if event.type in ("worker.awaited", "worker.disk_full"):
             waits = str(event.data.get("reason"))
-        elif event.type in ("worker.granted", "run.taken"):
+        elif event.type in ("worker.granted", "worker.disk_freed", "run.taken"):
             waits = None
     return waits
 
 
 def waiting(waits: str) -> str:
-    """The same for a person. A share and a quota name themselves; else it is who has the slots."""
-    return f"waits: {waits}" if waits.startswith(("your ", "the quota ")) else f"waits for a slot: {waits}"
+    """The same for a person. A share, a quota and a full disk name themselves; else it is who has the slots."""
+    return f"waits: {waits}" if waits.startswith(("your ", "the quota ", "the disk ")) else f"waits for a slot: {waits}"
 
 
 def standings(events: Iterable[Event]) -> dict[str, WorkerState]:

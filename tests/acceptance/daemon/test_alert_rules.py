@@ -114,6 +114,11 @@ def overload(fleet: Fleet, _server: Served) -> None:
     submit(fleet, "burning", [sh("burn", BURN)])
 
 
+def disk_full(fleet: Fleet, _server: Served) -> None:
+    path = fleet.tasks([sh("no_room", "true")], name="no_room.jsonl")
+    fleet.start("run", path, "--name", "no_room", EVALFLEET_DISK_KEEP_FREE_GB="1000000")
+
+
 def idle_pool(fleet: Fleet, _server: Served) -> None:
     (fleet.folder / "hosts.toml").write_text(
         '[[host]]\nname = "idler"\naddress = "127.0.0.1"\nuser = "x"\nprice_usd_per_hour = 2.5\n'
@@ -137,6 +142,7 @@ CAUSES: dict[tuple[str, ...], Callable[[Fleet, Served], None]] = {
     ("slow_task",): slow_task,
     ("not_started",): not_started,
     ("overload",): overload,
+    ("disk_full",): disk_full,
     ("idle_pool",): idle_pool,
     ("finished",): finished,
 }

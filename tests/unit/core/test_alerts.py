@@ -114,6 +114,11 @@ def test_workers_breaker_rates_and_slow_tasks():
     assert rules(live=slow) == [("slow_task", "a")]
 
 
+def test_a_full_disk_is_told_while_a_controller_waits_for_room():
+    assert rules(disk="it has 0.10 GB free") == [("disk_full", "")]
+    assert rules(disk="it has 0.10 GB free", driven=False, since=9_950.0) == []
+
+
 def test_the_end_is_told_once_per_end():
     assert rules(state=RunState.COMPLETED, ended_at=5.0) == [("finished", "5.000")]
     assert rules(state=RunState.RUNNING, ended_at=None) == []

@@ -61,6 +61,7 @@ RULES: tuple[Rule, ...] = (
     _critical(
         name="overload", text="processors, memory or disk of a host have been full for a long time", actions=_OF_HOST
     ),
+    _critical(name="disk_full", text="no task of a run starts, because the home's disk is almost full"),
     _warning(name="worker_lost", text="a host was given up", actions=_OF_HOST),
     _warning(name="quarantine", text="a worker is quarantined", actions=_OF_HOST),
     _warning(

@@ -64,6 +64,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     judged: int = 0  # attempts, but for the cancelled
     failed: int = 0  # of these
     breaker: str | None = None
+    disk: str | None = None  # why nothing starts, while the home's disk is almost full
     cost_usd: float = 0.0
     budget_usd: float | None = None
     lost: frozenset[str] = frozenset()  # hosts
@@ -119,6 +120,11 @@ def _breaker(facts: RunFacts, _limits: AlertSettings) -> Iterator[Condition]:
     if facts.breaker is not None and facts.state in (RunState.RUNNING, RunState.PAUSED):
         text = f"the breaker of run {facts.name} is open: {facts.breaker}"
         yield Condition(rule="breaker", message=text)
+
+
+def _disk(facts: RunFacts, _limits: AlertSettings) -> Iterator[Condition]:
+    if facts.disk is not None and facts.state is RunState.RUNNING and facts.driven:
+        yield Condition(rule="disk_full", message=f"no task of run {facts.name} starts: {facts.disk}")
 
 
 def _budget(facts: RunFacts, limits: AlertSettings) -> Iterator[Condition]:
@@ -213,6 +219,7 @@ _CHECKS: tuple[Callable[[RunFacts, AlertSettings], Iterator[Condition]], ...] = 
     _undriven,
     _paused,
     _breaker,
+    _disk,
     _budget,
     _lost,
     _quarantine,

@@ -65,6 +65,7 @@ def facts_of(store: StoreReader, run_id: str) -> RunFacts:
             judged=sum(judged.values()),
             failed=sum(judged.values()) - judged.get(Outcome.OK, 0),
             breaker=None if over else open_breaker(store, run),
+            disk=full_disk(said),
             cost_usd=store.costs.total_usd(run_id),
             budget_usd=run.policy.budget_usd,
             lost=lost_hosts(said),
@@ -145,6 +146,17 @@ def lost_hosts(events: list[Event]) -> frozenset[str]:
         elif event.type == "worker.returned":
             lost.discard(host)
     return frozenset(lost)
+
+
+def full_disk(events: Iterable[Event]) -> str | None:
+    """Why nothing starts, from events with the oldest first. A new controller looks anew."""
+    found: str | None = None
+    for event in events:
+        if event.type == "worker.disk_full":
+            found = str(event.data.get("reason"))
+        elif event.type in ("worker.disk_freed", "run.taken"):
+            found = None
+    return found
 
 
 def unstarted(events: list[Event]) -> tuple[Unstarted, ...]:

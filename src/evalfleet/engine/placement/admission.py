@@ -14,9 +14,11 @@ from evalfleet.core.placement import Assignment, Candidate, HostRoom, Placement,
 from evalfleet.engine.attempts.live import LiveAttempts
 from evalfleet.engine.attempts.other_hosts import OtherHosts
 from evalfleet.engine.attempts.returned import ReturnedAttempts
+from evalfleet.engine.placement.disk_guard import DiskGuard
 from evalfleet.engine.placement.gpu_queue import GpuQueue
 from evalfleet.engine.placement.quotas import RunQuotas
 from evalfleet.engine.placement.workers import WorkerTable
+from evalfleet.engine.settings import EngineSettings
 from evalfleet.hosts.base import HostInfo
 from evalfleet.model import Distribution, Run, Task
 from evalfleet.store.attempts.records import Claim, Claimed
@@ -38,7 +40,7 @@ class Admission:
         self,
         store: Store,
         run: Run,
-        lease_s: float,
+        settings: EngineSettings,
         workers: WorkerTable,
         gpu_queue: GpuQueue,
         other_hosts: OtherHosts,
@@ -47,7 +49,8 @@ class Admission:
     ) -> None:
         self._store = store
         self._run = run
-        self._lease_s = lease_s
+        self._lease_s = settings.lease_s
+        self._disk = DiskGuard(store, run, settings.home, settings.keep_free)
         self._workers = workers
         self._gpu_queue = gpu_queue
         self._other_hosts = other_hosts
@@ -62,6 +65,8 @@ class Admission:
 
     @property
     def look_at(self) -> float:
+        if self._disk.is_full:
+            return self._disk.look_at
         return inf if self._full else self._look_at
 
     def wait_for_room(self) -> None:
@@ -115,6 +120,10 @@ class Admission:
             probed: hosts that come after all others.
         """
         now = self._store.now()
+        if self._disk.freed():
+            self._look_at = 0.0
+        if self._disk.is_full:
+            return []
         slots = self._free_slots(live, hosts, history)
         if probed:
             slots.sort(key=lambda slot: probed.count(slot.host))
@@ -232,7 +241,8 @@ class Admission:
 
     def free_slots(self, live: LiveAttempts, hosts: Iterable[HostInfo], history: History) -> tuple[list[Slot], int]:
         """Workers without an attempt, and how many of them the run may use."""
-        return self._free_slots(live, hosts, history), self._workers.most - len(live)
+        most = 0 if self._disk.is_full else self._workers.most - len(live)
+        return self._free_slots(live, hosts, history), most
 
     def claim(
         self,

@@ -152,6 +152,7 @@ _SAYERS: dict[str, Callable[[Event, JsonObject], str]] = {
     "breaker.opened": _breaker,
     "breaker.closed": _nothing,
     "worker.awaited": _reason,
+    "worker.disk_full": _reason,
     "worker.draining": _host,
     "worker.quarantined": _host,
     "worker.left": _host,
