@@ -111,8 +111,9 @@ class RunChildren(Struct, frozen=True, kw_only=True):
             return None
         if state.state is RunState.PAUSED:
             return min(_LONGEST_S, _FIRST_S * 2.0**failures) if state.cause == PauseCause.BREAKER else None
-        if code in (0, 1, 2, _PAUSED):
-            return None  # it said why it would not
+        # A store that could not be reached is a crash, too; what another error says is left to a person.
+        if code in (0, 2, _PAUSED):
+            return None
         return _CRASH_S * 2.0**failures if failures < _CRASHES else None
 
     def describe(self, state: RunStanding) -> str:

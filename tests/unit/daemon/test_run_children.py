@@ -25,6 +25,7 @@ CASES = [
     (3, RunState.PAUSED, "breaker", 20, 900.0),
     (3, RunState.RUNNING, None, 0, None),  # another process drives it
     (2, RunState.QUEUED, None, 0, None),
+    (1, RunState.RUNNING, None, 0, 5.0),  # the store was away
     (70, RunState.RUNNING, None, 0, 5.0),  # crashed
     (-9, RunState.RUNNING, None, 1, 10.0),  # killed
     (-9, RunState.RUNNING, None, 5, None),
