@@ -35,3 +35,7 @@ class AuditEntry(Answer, frozen=True, kw_only=True):
 class AuditPage(Answer, frozen=True, kw_only=True):
     entries: list[AuditEntry]
     next: str | None
+
+
+class SignedOut(Answer, frozen=True, kw_only=True):
+    url: str

@@ -59,6 +59,8 @@ COMMANDS: dict[str, dict[str, str]] = {
         "restore": "Make a home of a backup.",
     },
     "Team": {
+        "login": "Sign in to a server of a team.",
+        "logout": "Forget a server and its token.",
         "user": "Manage the users of a server.",
         "token": "Manage access tokens for the dashboard.",
         "audit": "List who did what, and when.",
@@ -93,7 +95,7 @@ _FOLDERS = {
     "machines": "gpus plan estimate reap emulator prepare",
     "keep": "prune",
     "home": "serve controller controllers alerts share token store files agents benchmarks demo doctor version",
-    "team": "user audit",
+    "team": "login logout user audit",
 }
 _SHARED = {
     "runs.steer": "pause amend cancel hold release quarantine unquarantine",

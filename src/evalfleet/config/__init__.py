@@ -273,6 +273,12 @@ def from_controller(row: Mapping[str, Any]) -> Settings:
     return Settings(home=Path(), browser=BrowserSettings(chromium=row["chromium"]), tables=tables)
 
 
+def user_folder() -> Path:
+    """Where this user's own files lie, whatever the home: not those of a machine or a team."""
+    base = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(base) if base else Path.home() / ".config") / "evalfleet"
+
+
 def login_name() -> str:
     """Who uses this machine: the owner of runs that are submitted here."""
     import getpass

@@ -56,7 +56,12 @@ def list_tasks(store: StoreReader, run: Run, wanted: TaskFilter) -> list[TaskRes
     """The tasks that match, as they stand now."""
     with store.snapshot():
         found = [task for task in map(task_result, store.tasks.result_rows(run.id)) if _matches(task, wanted)]
-    return sorted(found, key=SORTS[wanted.sort.removeprefix("-")], reverse=wanted.sort.startswith("-"))
+    return ordered(found, wanted)
+
+
+def ordered(tasks: Sequence[TaskResult], wanted: TaskFilter) -> list[TaskResult]:
+    """In the order that is asked for."""
+    return sorted(tasks, key=SORTS[wanted.sort.removeprefix("-")], reverse=wanted.sort.startswith("-"))
 
 
 def _matches(task: TaskResult, wanted: TaskFilter) -> bool:

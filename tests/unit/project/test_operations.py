@@ -121,6 +121,7 @@ TABLE: dict[str, tuple[str | No, str | No, str | No]] = {
     "make room": ("prune", "POST /prune", "prune"),
     "serve the page": ("serve", "GET /me", No("a server is a process of its own")),
     "say who may use the server": ("token", No("a token must not make tokens"), _HERE),
+    "sign in to a server": ("login logout", _HERE, No("a script gives its token with each request")),
     "list users": ("user", "GET /users", "list_users"),
     "add a user": ("user", "POST /users", "add_user"),
     "change a user": ("user", "POST /users/N/set", "set_user"),

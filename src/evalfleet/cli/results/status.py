@@ -8,10 +8,9 @@ from evalfleet import config
 from evalfleet.answers.runs import RunList, RunRow, RunStatus, Worker
 from evalfleet.cli.shared.completion import complete_run
 from evalfleet.cli.shared.document import print_document
-from evalfleet.cli.shared.options import home_option, json_option, tag_option
+from evalfleet.cli.shared.options import home_option, json_option, runs_of, server_option, tag_option
 from evalfleet.config import Settings
 from evalfleet.model import RunFilter, RunState
-from evalfleet.operations.runs import list_runs
 from evalfleet.report import text
 from evalfleet.report.reader import opened_run
 from evalfleet.report.terminal import lines
@@ -35,6 +34,7 @@ _WIDEST = 200  # of the list of workers, which fills what it gets
 @click.option("--owner", metavar="USER", help="Only runs of this user.")
 @click.option("--project", metavar="NAME", help="Only runs of this project.")
 @tag_option("Only runs with this tag")
+@server_option
 @json_option
 @home_option
 def command(
@@ -45,6 +45,7 @@ def command(
     owner: str | None,
     project: str | None,
     tags: dict[str, str],
+    server: str | None,
     as_json: bool,
     home: str | None,
 ) -> None:
@@ -52,19 +53,23 @@ def command(
     settings = config.load(home)
     if run is None:
         wanted = RunFilter(states=states, search=search, owner=owner, project=project, tags=tags)
-        _list_runs(settings, limit, wanted, as_json=as_json)
+        _list_runs(settings, server, limit, wanted, as_json=as_json)
+    elif server is not None:
+        _show_summary(settings, server, run, as_json=as_json)
     else:
         _show_run(settings, run, as_json=as_json)
 
 
-def _list_runs(settings: Settings, limit: int, wanted: RunFilter, *, as_json: bool) -> None:
-    found = list_runs(settings.home, limit=limit, wanted=wanted)
+def _list_runs(settings: Settings, server: str | None, limit: int, wanted: RunFilter, *, as_json: bool) -> None:
+    found = runs_of(settings, server).list_runs(limit, wanted)
     if as_json:
         print_document(RunList(runs=found.runs))
     elif found.runs:
         lines.write(_table(found.runs, found.now), colour=settings.colour)
     elif wanted != RunFilter():
         click.echo("no run matches")
+    elif server is not None:
+        click.echo(f"No runs at {text.printable(server)} yet.")
     else:
         click.echo(f"No runs in {text.printable(str(settings.home))} yet. Start one with `evalfleet run TASKS.toml`.")
 
@@ -125,6 +130,16 @@ def _passed(run: RunRow) -> Span:
     if run.study is not None:  # a trial is measured, not passed
         return Span(text.NONE, Style.FAINT)
     return Span(f"{passed:,}", Style.GOOD if passed else Style.FAINT)
+
+
+def _show_summary(settings: Settings, server: str, name: str, *, as_json: bool) -> None:
+    from evalfleet.report.terminal.summary import overview
+
+    summary, driven = runs_of(settings, server).summary(name, results=False)
+    if as_json:
+        print_document(summary)
+    else:
+        lines.write(overview(summary, lines.columns(), driven=driven), colour=settings.colour)
 
 
 def _show_run(settings: Settings, name: str, *, as_json: bool) -> None:

@@ -10,11 +10,10 @@ from evalfleet import config
 from evalfleet.answers.runs import TaskList
 from evalfleet.answers.task_result import TaskResult
 from evalfleet.cli.shared.document import print_document
-from evalfleet.cli.shared.options import home_option, json_option, run_argument
+from evalfleet.cli.shared.options import home_option, json_option, run_argument, runs_of, server_option
 from evalfleet.model import TaskState
-from evalfleet.operations.tasks import SORTS, list_tasks, task_filter
+from evalfleet.operations.tasks import SORTS, task_filter
 from evalfleet.report import text
-from evalfleet.report.reader import opened_run
 from evalfleet.report.terminal import lines
 from evalfleet.report.terminal.lines import UNCUT, Column, Line, Span, Style, line, table, wrap
 from evalfleet.report.text import verdict
@@ -39,10 +38,18 @@ _MOST_DOMAIN = 16
     metavar="WORD",
     help=f"Sort by {', '.join(SORTS)}; a leading - reverses the order.  [default: number]",
 )
+@server_option
 @json_option
 @home_option
 def command(
-    run: str, failed: bool, states: tuple[str, ...], domain: str | None, sort: str, as_json: bool, home: str | None
+    run: str,
+    failed: bool,
+    states: tuple[str, ...],
+    domain: str | None,
+    sort: str,
+    server: str | None,
+    as_json: bool,
+    home: str | None,
 ) -> None:
     """List the tasks of a run: verdict or state, attempts, duration, and why a task failed or is held.
 
@@ -50,14 +57,13 @@ def command(
     """
     settings = config.load(home)
     wanted = task_filter(states=states, failed=failed, domain=domain, sort=sort)
-    with opened_run(settings.home, run) as (store, found):
-        tasks = list_tasks(store, found, wanted)
+    run_id, tasks = runs_of(settings, server).tasks(run, wanted)
     if as_json:
-        print_document(TaskList(run=found.id, tasks=tasks))
+        print_document(TaskList(run=run_id, tasks=tasks))
     elif tasks:
         lines.write(_table(tasks, lines.columns()), colour=settings.colour)
     else:
-        click.echo(f"no task of run {found.id} matches")
+        click.echo(f"no task of run {run_id} matches")
 
 
 def _table(tasks: list[TaskResult], width: int) -> list[Line]:

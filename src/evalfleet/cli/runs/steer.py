@@ -15,10 +15,11 @@ from evalfleet.cli.shared.options import (
     priority_option,
     run_argument,
     run_required,
+    runs_of,
+    server_option,
 )
 from evalfleet.model import RunState
 from evalfleet.operations import steer
-from evalfleet.operations.home import opened_for_writing
 from evalfleet.report.text import count, money
 
 _worker_argument = click.argument("worker", metavar="WORKER|HOST")
@@ -28,20 +29,21 @@ _event_reason = click.option("--reason", metavar="TEXT", help="Reason; shown in 
 @click.command("pause")
 @run_argument
 @click.option("--reason", metavar="TEXT", help="Reason; shown in `status` and the dashboard.")
+@server_option
 @json_option
 @home_option
-def pause(run: str, reason: str | None, as_json: bool, home: str | None) -> int:
+def pause(run: str, reason: str | None, server: str | None, as_json: bool, home: str | None) -> int:
     """Start no more tasks of a run. Tasks that run go on to their end; then the run is paused.
 
     `evalfleet resume` continues it. Exit code 3 if the run is over or paused already.
     """
 
-    def told(answer: steer.Pausing) -> str:
-        if answer.pausing:
-            return f"run {answer.run} starts no more tasks, and is paused when {count(answer.pausing, 'attempt')} ended"
-        return f"run {answer.run} is paused; `evalfleet resume {answer.run}` continues it"
-
-    return changed(home, run, lambda store, found: steer.pause(store, found, reason=reason), told, as_json=as_json)
+    answer = runs_of(config.load(home), server).pause(run, reason)
+    told = f"run {answer.run} is paused; `evalfleet resume {answer.run}` continues it"
+    if answer.pausing:
+        told = f"run {answer.run} starts no more tasks, and is paused when {count(answer.pausing, 'attempt')} ended"
+    print_answer(as_json, answer, told)
+    return 0
 
 
 @click.command("amend")
@@ -81,18 +83,15 @@ def amend(
 
 @click.command("cancel")
 @run_argument
+@server_option
 @json_option
 @home_option
-def cancel(run: str, as_json: bool, home: str | None) -> int:
+def cancel(run: str, server: str | None, as_json: bool, home: str | None) -> int:
     """End a run: waiting and held tasks are cancelled, running ones are ended.
 
     Existing verdicts and failures stay. `evalfleet retry --only cancelled` undoes it.
     """
-    import anyio
-
-    settings = config.load(home)
-    with opened_for_writing(settings.home, run) as (store, found):
-        answer = anyio.run(steer.cancel, settings, store, found)
+    answer = runs_of(config.load(home), server).cancel(run)
     words = "cancelled" if answer.state is RunState.CANCELLED else "being cancelled"
     print_answer(as_json, answer, f"run {answer.run} is {words}")
     return 0

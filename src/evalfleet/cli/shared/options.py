@@ -14,6 +14,9 @@ from evalfleet.cli.shared.completion import complete_key, complete_pool, complet
 if TYPE_CHECKING:
     from msgspec import Struct
 
+    from evalfleet.config import Settings
+    from evalfleet.operations.sight import Runs
+
 Command = Callable[..., int]
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -117,6 +120,25 @@ def tag_option(help: str) -> Callable[[F], F]:
     return click.option(
         "--tag", "tags", multiple=True, callback=_tags, metavar="KEY=VALUE", help=f"{help}; repeatable."
     )
+
+
+server_option = click.option(
+    "--server", metavar="HOST", help="Ask this server instead of a home here; `evalfleet login` signs in."
+)
+"""Gives the command `server: str | None`; hand it to `runs_of`."""
+
+
+def runs_of(settings: Settings, server: str | None) -> Runs:
+    """The runs that a command is about: those of the home, or of a server. Raises NotFound."""
+    if server is None:
+        from evalfleet.operations.sight import HomeRuns
+
+        return HomeRuns(settings)
+    from evalfleet.remote.http import ServerApi
+    from evalfleet.remote.runs import RemoteRuns
+    from evalfleet.remote.servers import named
+
+    return RemoteRuns(ServerApi(named(server)))
 
 
 run_argument = click.argument("run", required=False, default="latest", metavar="[RUN]", shell_complete=complete_run)
