@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from evalfleet.api import (
+        Part,
         RunHandle,
         StudyHandle,
         Task,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GpuPool",
+    "Part",
     "PoolHandle",
     "RunHandle",
     "StudyHandle",

@@ -26,10 +26,12 @@ from evalfleet.api.studies import StudyHandle, list_studies, open_study, submit_
 from evalfleet.api.submit import submit, submit_benchmark
 from evalfleet.api.tasks import RunSettings, Task
 from evalfleet.report.live import LiveState
+from evalfleet.taskfile.part import Part
 
 __all__ = [
     "Artifact",
     "LiveState",
+    "Part",
     "RunHandle",
     "RunSettings",
     "StudyHandle",

@@ -18,6 +18,7 @@ from evalfleet.operations.plans import jobs, make
 from evalfleet.report.reader import opened
 from evalfleet.store.open import open_store
 from evalfleet.taskfile import load
+from evalfleet.taskfile.part import Part, part_of
 from evalfleet.validation import seconds
 
 
@@ -83,9 +84,10 @@ def plan(
 def _jobs(source: str, benchmark: Mapping[str, Any], machine: config.Settings) -> jobs.Planned:
     if jobs.is_benchmark(source):
         return jobs.jobs_of_benchmark(source, benchmark, machine)
-    if benchmark:
-        raise InputError(f"{next(iter(benchmark))}: is for benchmarks only, and {source!r} is a task file")
-    return jobs.jobs_of_submission(source, load(source))
+    other = next((name for name in benchmark if name not in Part.__struct_fields__), None)
+    if other is not None:
+        raise InputError(f"{other}: is for benchmarks only, and {source!r} is a task file")
+    return jobs.jobs_of_submission(source, part_of(load(source), Part(**benchmark)))
 
 
 async def plan_async(source: Folder, **asked: Any) -> Plan:

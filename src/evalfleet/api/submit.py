@@ -20,6 +20,7 @@ from evalfleet.operations.ownership import ownership
 from evalfleet.operations.submit import RunOptions
 from evalfleet.store.open import open_store
 from evalfleet.taskfile import row
+from evalfleet.taskfile.part import Part, part_of
 from evalfleet.validation import seconds, sentence
 
 _FIELDS = {name: f"{name}_s" for name in ("timeout", "stall", "start_timeout", "retry_base", "retry_cap")}
@@ -36,6 +37,7 @@ def submit(
     tags: Mapping[str, str] | None = None,
     home: Folder | None = None,
     folder: Folder | None = None,
+    part: Part | None = None,
     **settings: Unpack[RunSettings],
 ) -> RunHandle:
     """Store a run with all its tasks, or nothing. It is driven by `RunHandle.wait`.
@@ -49,6 +51,7 @@ def submit(
         tags: words to find the run by.
         home: where everything is kept; else EVALFLEET_HOME, or ~/.evalfleet.
         folder: where the tasks start; else the task file's folder, or the current one.
+        part: which of the tasks, how often, and with which variables besides; else all of them, once.
         settings: the keys of `[run]` in the task file; they override what the file says.
 
     Raises:
@@ -62,6 +65,8 @@ def submit(
     submission = _from_file(tasks, wanted) if isinstance(tasks, str | os.PathLike) else _from_script(tasks, wanted)
     if folder is not None:
         submission = replace(submission, folder=str(Path(folder).absolute()))
+    if part is not None:
+        submission = part_of(submission, part)
     return _stored(config.load(home), submission, RunOptions(pool=pool, project=project, tags=dict(tags or {})))
 
 

@@ -261,6 +261,8 @@ class TaskSpec(Struct, frozen=True, kw_only=True):
     requests: Requests = Requests()
     max_cost_usd: float | None = None  # of one attempt: its worker's time and what it reports; its runner ends it there
     gpu_env: str = "index"  # how CUDA_VISIBLE_DEVICES names the leased GPUs: "index" (in PCI order) or "uuid"
+    repeats: str | None = None  # the key in the task file, where each task is played several times
+    seed: int | None = None  # which of the repetitions
 
 
 class Run(Struct, frozen=True, kw_only=True):

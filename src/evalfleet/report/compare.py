@@ -213,7 +213,7 @@ def _pair(a: TaskResult, b: TaskResult, episode: JsonObject | None) -> core.Pair
         score_b=b.score or 0.0,
         success_a=bool(a.success),
         success_b=bool(b.success),
-        task=None if episode is None else f"{episode['benchmark']} {episode['task']}",
+        task=None if episode is None else f"{episode['benchmark'] or ''} {episode['task']}",
     )
 
 

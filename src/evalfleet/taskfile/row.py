@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from evalfleet.model import Distribution, Policy, Requests, TaskSpec
 from evalfleet.validation import checked_priority, explain, quoted, seconds, suggestion
@@ -212,6 +213,17 @@ def _spec(row: _TaskRow) -> TaskSpec:
         max_cost_usd=_amount("max_cost_usd", row.max_cost_usd),
         gpu_env="index" if row.gpu_env is None else _choice("gpu_env", row.gpu_env, GPU_ENVS) or "index",
     )
+
+
+def with_variables(spec: TaskSpec, env: Mapping[str, str], secrets: Sequence[str]) -> TaskSpec:
+    """The task with further variables, which go before its own. Raises Problem."""
+    if not env and not secrets:
+        return spec
+    clash = next((name for name in env if name in spec.secrets), None)
+    if clash is not None:
+        raise Problem(f"env: {quoted(clash)} is a secret of task {quoted(spec.key)}, and would be stored")
+    both = {**spec.env, **_checked_env(dict(env))}
+    return replace(spec, env=both, secrets=_checked_secrets([*spec.secrets, *secrets], both))
 
 
 def _refuse_command(command: list[str]) -> None:

@@ -37,7 +37,7 @@ _CLOUD = No("asks the cloud, not the home; a person looks before ordering machin
 
 # Operation: command, routes, Python.
 TABLE: dict[str, tuple[str | No, str | No, str | No]] = {
-    "submit a run": ("run", "POST /runs", "submit submit_benchmark Task"),
+    "submit a run": ("run", "POST /runs", "submit submit_benchmark Task Part"),
     "list runs": ("status", "GET /runs", "list_runs"),
     "see one run": ("status watch", "GET /runs/RUN", "open_run RunHandle.progress RunHandle.state"),
     "wait for a run": ("resume watch", "POST /runs/RUN/resume", "RunHandle.wait"),

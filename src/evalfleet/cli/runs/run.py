@@ -10,7 +10,7 @@ import click
 from evalfleet import config
 from evalfleet.cli.runs.shared.own_machines import Machines, machine_options, submit_as_planned, submit_on_own
 from evalfleet.cli.runs.shared.run_overrides import Overrides, override_options
-from evalfleet.cli.runs.shared.source import benchmark_options, submission_of
+from evalfleet.cli.runs.shared.source import benchmark_options, submission_of, variable_options
 from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import (
     budget_option,
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 @override_options
 @threshold_options
 @benchmark_options
+@variable_options
 @click.option("--detach", is_flag=True, help="Submit only; `evalfleet resume` drives it.")
 @click.option("--serve", is_flag=True, help="Also serve the dashboard while it runs.")
 @click.option("-v", "--verbose", is_flag=True, help="Also print claims and progress (plain output only).")
@@ -68,6 +69,7 @@ def command(
     overrides: Overrides,
     thresholds: Thresholds,
     chosen: dict[str, Any],
+    variables: dict[str, Any],
     detach: bool,
     serve: bool,
     verbose: bool,
@@ -99,7 +101,8 @@ def command(
     settings = config.load(home)
     machines.check(pool)
     remote = (pool or machines.backend or plan) is not None
-    submission = overrides.applied(submission_of(source, chosen, settings, overrides.timeout_s, remote=remote))
+    found = submission_of(source, chosen, settings, overrides.timeout_s, variables=variables, remote=remote)
+    submission = overrides.applied(found)
     elsewhere = detach and url_of(settings.home) is not None
     if not elsewhere:
         require_secrets(settings, submission, ownership(settings, wanted["project"], {}))  # before a home is made

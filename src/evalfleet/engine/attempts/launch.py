@@ -6,7 +6,7 @@ from pathlib import Path
 
 from evalfleet.core.cost import max_cost_usd
 from evalfleet.hosts.base import CanarySpec, Launch
-from evalfleet.model import Attempt, Device, JsonObject, Run, Task
+from evalfleet.model import Attempt, Device, JsonObject, Run, Task, TaskSpec
 
 
 def launch_of(run: Run, task: Task, attempt: Attempt, secrets: dict[str, str], valid_for_s: float) -> Launch:
@@ -17,7 +17,7 @@ def launch_of(run: Run, task: Task, attempt: Attempt, secrets: dict[str, str], v
         "number": attempt.number,
         "command": list(spec.command),
         "cwd": run.folder,
-        "env": run.base_env | spec.env,
+        "env": run.base_env | spec.env | _seed(spec),
         "payload": spec.payload,
         "timeout_s": spec.timeout_s or policy.timeout_s,
         "stall_s": spec.stall_s or policy.stall_s,
@@ -38,6 +38,10 @@ def launch_of(run: Run, task: Task, attempt: Attempt, secrets: dict[str, str], v
         inherited=frozenset(run.base_env.keys() - spec.env.keys()),
         files={name: Path(run.folder, name) for name in policy.files},
     )
+
+
+def _seed(spec: TaskSpec) -> dict[str, str]:
+    return {} if spec.seed is None else {"EVALFLEET_SEED": str(spec.seed)}
 
 
 def _gpu(device: Device) -> JsonObject:

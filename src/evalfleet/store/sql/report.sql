@@ -90,28 +90,33 @@ select duration_s from task
 select key, reason from task where run_id = :run_id and state = 'held' order by number limit :limit;
 
 -- name: sum_episodes
--- Per task of a benchmark, named in the payloads of its episodes. One that failed by its own fault scores 0. The first
--- task tells whether the run is of a benchmark; it is joined first, so that the others' payloads are read only then.
-select json_extract(spec, '$.payload.benchmark') as benchmark, json_extract(spec, '$.payload.task') as task, domain,
+-- Per task of a benchmark, named in the payloads of its episodes, or per repeated task of a file. One that failed by its own
+-- fault scores 0. The first task tells whether there are any; it is joined first, so that the others are read only then.
+select json_extract(spec, '$.payload.benchmark') as benchmark,
+       coalesce(json_extract(spec, '$.repeats'), json_extract(spec, '$.payload.task')) as task, domain,
        count(*) as episodes, count(case when state in ('done', 'failed') then 1 end) as counted,
        total(success) as successes, total(score) as score, total(score * score) as squares,
        min(case state when 'done' then score when 'failed' then 0.0 end) as low,
        max(case state when 'done' then score when 'failed' then 0.0 end) as high
   from (select run_id as benchmark_run from task
-         where run_id = :run_id and number = 1 and json_type(spec, '$.payload.benchmark') = 'text') first
+         where run_id = :run_id and number = 1
+           and (json_type(spec, '$.payload.benchmark') = 'text' or json_type(spec, '$.repeats') = 'text')) first
   join task on run_id = benchmark_run
- where json_type(spec, '$.payload.task') = 'text'
+ where json_type(spec, '$.payload.task') = 'text' or json_type(spec, '$.repeats') = 'text'
  group by 1, 2, 3 order by min(number);
 
 -- name: select_payloads
 select key, json_quote(json_extract(spec, '$.payload')) as payload from task where run_id = :run_id order by number;
 
 -- name: select_episodes
-select key, json_extract(spec, '$.payload.benchmark') as benchmark, json_extract(spec, '$.payload.task') as task,
-       json_extract(spec, '$.payload.seed') as seed, json_extract(spec, '$.payload.max_steps') as max_steps
+select key, json_extract(spec, '$.payload.benchmark') as benchmark,
+       coalesce(json_extract(spec, '$.repeats'), json_extract(spec, '$.payload.task')) as task,
+       coalesce(json_extract(spec, '$.seed'), json_extract(spec, '$.payload.seed')) as seed,
+       json_extract(spec, '$.payload.max_steps') as max_steps
   from task
- where run_id = :run_id and json_type(spec, '$.payload.task') = 'text'
-   and exists (select 1 from task where run_id = :run_id and number = 1 and json_type(spec, '$.payload.benchmark') = 'text')
+ where run_id = :run_id and (json_type(spec, '$.payload.task') = 'text' or json_type(spec, '$.repeats') = 'text')
+   and exists (select 1 from task where run_id = :run_id and number = 1
+                  and (json_type(spec, '$.payload.benchmark') = 'text' or json_type(spec, '$.repeats') = 'text'))
  order by number;
 
 -- name: select_models

@@ -18,6 +18,7 @@ from evalfleet.model import Run, RunState
 from evalfleet.operations import steer, submit
 from evalfleet.operations.submit import RunOptions
 from evalfleet.store.store import Store
+from evalfleet.taskfile.part import Part, part_of
 from evalfleet.validation import checked_priority
 from evalfleet.web import params
 from evalfleet.web.answers import told
@@ -34,6 +35,8 @@ class NewRun(BenchmarkOptions, frozen=True, forbid_unknown_fields=True, kw_only=
     toml: str | None = None  # a whole task file, instead of both
     benchmark: str | None = None
     timeout_s: float | None = None  # of an attempt of the benchmark
+    env: dict[str, str] = msgspec.field(default_factory=dict[str, str])  # of every task, besides its own
+    secrets: tuple[str, ...] = ()  # names of variables of this server
     name: str | None = None
     workers: int | None = None
     distribution: Literal["queue", "round-robin"] | None = None
@@ -196,12 +199,14 @@ class Acting:
         rows = wanted.tasks if isinstance(wanted.tasks, list) else None
         if sum(part is not None for part in (rows, wanted.toml, wanted.benchmark)) != 1:
             raise InputError("give one of `tasks`, `toml` and `benchmark`")
+        most = wanted.tasks if isinstance(wanted.tasks, int) else None
+        part = Part(**{name: getattr(wanted, name) for name in Part.__struct_fields__ if name != "tasks"}, tasks=most)
         if wanted.toml is not None:
-            return taskfile.from_toml(wanted.toml, folder=folder, name="web", shown="toml")
+            return part_of(taskfile.from_toml(wanted.toml, folder=folder, name="web", shown="toml"), part)
         if rows is not None:
-            return taskfile.from_mappings(rows, wanted.run, folder=folder, name="web", shown="body")
+            return part_of(taskfile.from_mappings(rows, wanted.run, folder=folder, name="web", shown="body"), part)
         options = submit.benchmark_options({name: getattr(wanted, name) for name in BenchmarkOptions.__struct_fields__})
-        return submit.benchmark_submission(
+        found = submit.benchmark_submission(
             wanted.benchmark or "",
             options,
             self._site.settings,
@@ -209,6 +214,7 @@ class Acting:
             remote=wanted.pool is not None,
             timeout_s=wanted.timeout_s,
         )
+        return part_of(found, Part(env=wanted.env, secrets=wanted.secrets))
 
     async def _changed(self, request: web.Request, change: Callable[[Store, Run, str], steer.Changed]) -> web.Response:
         run = await self._steering.run(request)

@@ -11,9 +11,12 @@ import click
 
 from evalfleet.cli.shared.options import Command
 from evalfleet.taskfile import Submission, load
+from evalfleet.taskfile.part import Part, part_of
 
 if TYPE_CHECKING:
     from evalfleet.config import Settings
+
+_OF_FILES = ("tasks", "domain", "task", "seed", "repeat")  # choose a part of a task file as well
 
 # By the names of `BenchmarkOptions`; `tasks_file` adds to `task`.
 OPTIONS: dict[str, Callable[[Command], Command]] = {
@@ -25,21 +28,22 @@ OPTIONS: dict[str, Callable[[Command], Command]] = {
     "model": click.option("--model", metavar="NAME", help="Benchmark: the model that the agent uses."),
     "base_url": click.option("--base-url", metavar="URL", help="Benchmark: the endpoint that serves the model."),
     "tasks": click.option(
-        "--tasks", type=click.IntRange(min=1), help="Benchmark: run this many of the matching tasks, spread evenly."
+        "--tasks", "--limit", type=click.IntRange(min=1), help="Run this many of the matching tasks, spread evenly."
     ),
-    "domain": click.option("--domain", metavar="PATTERN", help="Benchmark: only matching domains, such as 'click*'."),
+    "domain": click.option("--domain", metavar="PATTERN", help="Only matching domains, such as 'click*'."),
     "task": click.option(
-        "--task", multiple=True, metavar="KEY", help="Benchmark: only this task or episode; repeatable."
+        "--task",
+        multiple=True,
+        metavar="KEY",
+        help="Only this task; of a file also a pattern such as 'files_*', of a benchmark also an episode. Repeatable.",
     ),
     "tasks_file": click.option(
         "--tasks-file", metavar="FILE", help="Benchmark: only the tasks or episodes in this file, one per line."
     ),
     "seed": click.option(
-        "--seed", type=click.IntRange(0, 999_999_999), help="Benchmark: seed for the first episode.  [default: 0]"
+        "--seed", type=click.IntRange(0, 999_999_999), help="Seed of the first repetition.  [default: 0]"
     ),
-    "repeat": click.option(
-        "--repeat", type=click.IntRange(1, 1000), help="Benchmark: episodes per task.  [default: 1]"
-    ),
+    "repeat": click.option("--repeat", type=click.IntRange(1, 1000), help="Play each task this often.  [default: 1]"),
     "max_steps": click.option(
         "--max-steps",
         type=click.IntRange(min=1),
@@ -77,21 +81,49 @@ def benchmark_options(function: Command) -> Command:
     return gathering
 
 
+def _pairs(_ctx: click.Context, _param: click.Parameter, words: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise click.BadParameter("write it as NAME=VALUE; a value that is secret is given by --secret NAME.")
+        found[name] = value
+    return found
+
+
+def variable_options(function: Command) -> Command:
+    """Gives the command `variables: dict[str, Any]`: `env` and `secrets` as `Part` has them."""
+
+    @click.option(
+        "--env", multiple=True, callback=_pairs, metavar="NAME=VALUE", help="A variable of every task; repeatable."
+    )
+    @click.option(
+        "--secret", "secrets", multiple=True, metavar="NAME", help="A secret variable of every task; repeatable."
+    )
+    @wraps(function)
+    def gathering(env: dict[str, str], secrets: tuple[str, ...], **given: Any) -> int:
+        return function(**given, variables={"env": env, "secrets": secrets})
+
+    return gathering
+
+
 def submission_of(
     source: str,
     chosen: Mapping[str, Any],
     settings: Settings,
     timeout_s: float | None = None,
     *,
+    variables: Mapping[str, Any] = {},
     remote: bool = False,
 ) -> Submission:
     """Check everything that can be checked before anything is written.
 
     Args:
         source: a task file, or the name of a benchmark.
-        chosen: the benchmark's options that were given.
+        chosen: the options that were given, of a benchmark or of a part of a file.
         settings: the machine's.
         timeout_s: of an attempt of a benchmark; None: the benchmark's own. It does not change what a task file says.
+        variables: what `variable_options` gave.
         remote: it runs on the hosts of a pool, not on this machine.
 
     Raises:
@@ -99,12 +131,12 @@ def submission_of(
         click.UsageError: options of a benchmark with a task file.
     """
     if _is_word(source) and not os.path.exists(source):
-        return _of_benchmark(source, dict(chosen), settings, timeout_s, remote)
-    if chosen:
-        first = next(iter(name for name in OPTIONS if name in chosen))
+        return part_of(_of_benchmark(source, dict(chosen), settings, timeout_s, remote), Part(**variables))
+    first = next((name for name in OPTIONS if name in chosen and name not in _OF_FILES), None)
+    if first is not None:
         option = f"--{first.removesuffix('s') if first in ('files', 'options') else first.replace('_', '-')}"
         raise click.UsageError(f"{option} is for benchmarks only, and {source!r} is a task file.")
-    return load(source)
+    return part_of(load(source), Part(**chosen, **variables))
 
 
 def own_options(given: Iterable[str]) -> dict[str, str]:
