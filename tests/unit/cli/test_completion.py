@@ -37,7 +37,7 @@ def offered(home: Path, *words: str) -> list[str]:
 
 
 def test_commands_come_from_the_table(home: Path):
-    assert offered(home, "un") == ["unquarantine"]
+    assert offered(home, "unq") == ["unquarantine"]
     assert offered(home, "pool", "sto") == ["stop"]
 
 
