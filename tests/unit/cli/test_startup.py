@@ -108,7 +108,7 @@ def test_table_has_the_commands_of_the_contract():
     wanted += "pool agents benchmarks prepare doctor version"
     wanted += " plan sizes prices quota emulator serve alerts token reap tune study gpus"
     wanted += " pause amend quarantine unquarantine tasks artifacts share waa store demo"
-    wanted += " pin unpin prune controller controllers user audit backup restore"
+    wanted += " pin unpin prune controller controllers user audit backup restore files login logout"
     assert sorted(entry.NAMES) == sorted(wanted.split())
 
 

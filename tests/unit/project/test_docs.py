@@ -272,7 +272,9 @@ def test_mistakes_have_the_messages_that_are_told(tmp_path: Path, monkeypatch: p
 def test_contract_has_every_variable():
     source = (SOURCE / "runner" / "attempt" / "spec.py").read_text("utf-8")
     real = set(re.findall(r"\b(EVALFLEET_[A-Z_]+)=", source))
-    real |= set(re.findall(r'"(EVALFLEET_[A-Z_]+)":', (SOURCE / "engine" / "attempts" / "launch.py").read_text("utf-8")))
+    real |= set(
+        re.findall(r'"(EVALFLEET_[A-Z_]+)":', (SOURCE / "engine" / "attempts" / "launch.py").read_text("utf-8"))
+    )
     assert set(names(section(page("reference/task-contract.md"), "Variables"))) == real
 
 

@@ -41,6 +41,7 @@ FROZEN = {
     "0021_users.sql": "b368afff5f29f309",
     "0022_retention.sql": "e5db67b2f71e9cbb",
     "0023_controllers.sql": "00deac51e314f9cd",
+    "0024_shares.sql": "3b634585c1fcfe41",
 }
 
 
