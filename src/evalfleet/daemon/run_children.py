@@ -27,7 +27,7 @@ _FIRST_S = 60.0  # before a run that paused by its breaker is tried again; doubl
 _LONGEST_S = 900.0
 _CRASH_S = 5.0
 _CRASHES = 5
-_PAUSED, _INTERRUPTED = 3, 130
+_INTERRUPTED = 130
 _UNKNOWN = -1  # how a process ended that is not our child
 
 
@@ -111,8 +111,9 @@ class RunChildren(Struct, frozen=True, kw_only=True):
             return None
         if state.state is RunState.PAUSED:
             return min(_LONGEST_S, _FIRST_S * 2.0**failures) if state.cause == PauseCause.BREAKER else None
-        # A store that could not be reached is a crash, too; what another error says is left to a person.
-        if code in (0, 2, _PAUSED):
+        # A store that could not be reached is a crash, too. So is a run that another process had taken, and that is free again by
+        # now: that process may have died meanwhile. What another error says is left to a person.
+        if code in (0, 2):
             return None
         return _CRASH_S * 2.0**failures if failures < _CRASHES else None
 

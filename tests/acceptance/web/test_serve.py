@@ -85,11 +85,12 @@ def test_a_killed_server_loses_no_event_and_no_run(fleet: Fleet):
     second.close()
 
 
-def test_ctrl_c_leaves_tasks_running_and_the_next_server_goes_on(fleet: Fleet):
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "systemd"])
+def test_a_server_that_is_stopped_leaves_tasks_running_and_the_next_goes_on(fleet: Fleet, stop: signal.Signals):
     server = serve(fleet)
     run = submit(fleet, gated("a", "b", "c"), workers=2)
     wait_for(lambda: len(fleet.lines()) == 2, "two tasks to start")
-    server.process.send_signal(signal.SIGINT)
+    server.process.send_signal(stop)  # to the server alone, as systemd does with KillMode=process
     assert server.process.wait(30) == 130
     status = fleet.json("status", run)
     assert (status["state"], status["driven"], status["tasks"]["running"]) == ("running", False, 2)

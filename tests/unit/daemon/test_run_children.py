@@ -23,7 +23,7 @@ CASES = [
     (3, RunState.PAUSED, "breaker", 0, 60.0),  # probed on
     (3, RunState.PAUSED, "breaker", 2, 240.0),
     (3, RunState.PAUSED, "breaker", 20, 900.0),
-    (3, RunState.RUNNING, None, 0, None),  # another process drives it
+    (3, RunState.RUNNING, None, 0, 5.0),  # another process drove it, and may be gone
     (2, RunState.QUEUED, None, 0, None),
     (1, RunState.RUNNING, None, 0, 5.0),  # the store was away
     (70, RunState.RUNNING, None, 0, 5.0),  # crashed
