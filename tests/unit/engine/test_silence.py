@@ -2,17 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import anyio
 import pytest
 from msgspec.structs import replace
 from tests.support.engine_play import PATIENT, QUICK, Play, end_all, host, played
+from tests.support.fake_fleet import FakeFleet
 
 from evalfleet.core.hosts.health import OtherWay
 from evalfleet.model import Kind, Outcome
 
 pytestmark = pytest.mark.anyio
+
+
+class _TieredFleet(FakeFleet):
+    """Implements `FollowsHealth`: keeps what it was told last."""
+
+    told: Mapping[str, str | None] = {}
+
+    def absent(self, hosts: Mapping[str, str | None]) -> None:
+        self.told = dict(hosts)
+
+    def ended(self, host: str, fault: str | None) -> None:
+        pass
+
+    def expects_hosts(self) -> bool:
+        return False
+
+    def moves(self) -> int:
+        return 0
+
+
+async def test_a_host_that_is_silent_on_an_open_connection_is_told_to_its_tier_with_the_reason(home: Path):
+    """Long before it is given up: else work waits for a tier that does not serve."""
+    a, b = host("a"), host("b")
+    play = Play(home, 2, a, b)
+    play.fleet = fleet = _TieredFleet(a, b)
+    async with played(play, PATIENT):
+        await play.launched(a)
+        await play.launched(b)
+        b.silent = True
+        await play.until(lambda: fleet.told.get("b") == "it does not answer on an open connection", "the reason")
+        b.silent = False
+        await play.until(lambda: "b" not in fleet.told, "its return")
+        await play.finish()
+    play.assert_all_ok()
 
 
 @pytest.mark.parametrize("stands", [False, True])

@@ -26,6 +26,7 @@ from evalfleet.store.thread import StoreThread
 
 _RESCUE_S = 30.0
 _NEWER_S = 2.0  # a host must be younger than an attempt by this much, because of clocks and rounding
+_SILENT = "it does not answer on an open connection"
 _FAR = 6.0  # a remote host may take this many times longer to answer: a slow connection is not silence
 
 
@@ -218,6 +219,7 @@ class HostConnection:
 
     async def _keeps_waiting(self) -> bool:
         """Suspect a host that is silent on an open connection, and ask it another way. False: close this connection."""
+        self._session.trouble = _SILENT
         self._session.meet(None)  # it keeps its attempts and gets no new ones
         seen = await self._suspect()
         if seen.other_way is health.OtherWay.ALIVE:
@@ -313,7 +315,7 @@ class HostConnection:
 
     async def _tell_suspicion(self) -> None:
         """Write an event at once, but a line for people only the second time: most connections are back by then."""
-        reason = self._session.trouble or "it does not answer on an open connection"
+        reason = self._session.trouble or _SILENT
         if self._unanswered == 1:
             await self._note("worker.suspected", {"reason": reason})
         elif self._unanswered == 2 and self._backend.is_remote:
