@@ -27,14 +27,15 @@ from evalfleet.errors import InputError, Owned, WrongState
 from evalfleet.hosts.base import single_error
 from evalfleet.layout import Home
 from evalfleet.model import Event, Run, RunFilter, RunState
-from evalfleet.operations import attempt_files, runs, steer
 from evalfleet.operations.home import opened_for_writing
 from evalfleet.operations.housekeeping import pins
-from evalfleet.operations.import_results import import_folder
-from evalfleet.operations.ownership import checked_tags
-from evalfleet.operations.rejudge import Rejudged, judge_run
-from evalfleet.operations.steer import Amended, Pausing
-from evalfleet.operations.tasks import list_tasks, task_filter
+from evalfleet.operations.runs import attempt_files, steer
+from evalfleet.operations.runs import run_list as runs
+from evalfleet.operations.runs.import_results import import_folder
+from evalfleet.operations.runs.ownership import checked_tags
+from evalfleet.operations.runs.rejudge import Rejudged, judge_run
+from evalfleet.operations.runs.steer import Amended, Pausing
+from evalfleet.operations.runs.tasks import list_tasks, task_filter
 from evalfleet.report.compare import compare
 from evalfleet.report.exports.folder import FORMATS, export
 from evalfleet.report.html.page import page

@@ -20,8 +20,8 @@ from evalfleet.errors import NotFound
 from evalfleet.hosts.base import single_error
 from evalfleet.hosts.probe import LIMIT_S
 from evalfleet.model import Pool, PoolHost
-from evalfleet.operations import machine_logs, pools
-from evalfleet.operations.probe import probed
+from evalfleet.operations.machines import machine_logs, pools
+from evalfleet.operations.machines.probe import probed
 from evalfleet.pools.kinds import registry
 from evalfleet.report.reader import opened
 from evalfleet.store.open import open_store

@@ -13,8 +13,8 @@ from evalfleet.answers.studies import StudyFacts, StudyRow, Trial
 from evalfleet.api.handle import RunHandle
 from evalfleet.api.tasks import Folder
 from evalfleet.api.twins import in_thread
-from evalfleet.operations import studies
-from evalfleet.operations.studies import MoreTrials, StudyOptions
+from evalfleet.operations.runs import studies
+from evalfleet.operations.runs.studies import MoreTrials, StudyOptions
 from evalfleet.report.reader import opened
 from evalfleet.report.studies.study import opened_study, study_facts, study_rows
 from evalfleet.store.open import open_store

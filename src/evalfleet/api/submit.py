@@ -15,9 +15,9 @@ from evalfleet import config, taskfile
 from evalfleet.api.handle import RunHandle
 from evalfleet.api.tasks import Folder, RunSettings, Task, mapping, plain
 from evalfleet.errors import InputError, TaskFileError
-from evalfleet.operations import submit as submitting
-from evalfleet.operations.ownership import ownership
-from evalfleet.operations.submit import RunOptions
+from evalfleet.operations.runs import submit as submitting
+from evalfleet.operations.runs.ownership import ownership
+from evalfleet.operations.runs.submit import RunOptions
 from evalfleet.store.open import open_store
 from evalfleet.taskfile import row
 from evalfleet.taskfile.part import Part, part_of

@@ -1,4 +1,4 @@
-"""What a benchmark has built on a machine of a pool, such as the disk of its guests. `operations.image_build` runs it."""
+"""What a benchmark has built on a machine of a pool, such as the disk of its guests. `operations.machines.image_build` runs it."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from evalfleet.answers.summary import Summary
     from evalfleet.answers.task_result import TaskResult
     from evalfleet.model import RunFilter
-    from evalfleet.operations import steer
-    from evalfleet.operations.runs import Listing
-    from evalfleet.operations.tasks import TaskFilter
+    from evalfleet.operations.runs import steer
+    from evalfleet.operations.runs.run_list import Listing
+    from evalfleet.operations.runs.tasks import TaskFilter
 
 
 class Runs(Protocol):
@@ -44,7 +44,7 @@ class HomeRuns:
         self._settings = settings
 
     def list_runs(self, limit: int, wanted: RunFilter) -> Listing:
-        from evalfleet.operations.runs import list_runs
+        from evalfleet.operations.runs.run_list import list_runs
 
         return list_runs(self._settings.home, limit=limit, wanted=wanted)
 
@@ -56,15 +56,15 @@ class HomeRuns:
             return summarise(store, found, results=results), store.runs.driver(found.id) is not None
 
     def tasks(self, run: str, wanted: TaskFilter) -> tuple[str, list[TaskResult]]:
-        from evalfleet.operations.tasks import list_tasks
+        from evalfleet.operations.runs.tasks import list_tasks
         from evalfleet.report.reader import opened_run
 
         with opened_run(self._settings.home, run) as (store, found):
             return found.id, list_tasks(store, found, wanted)
 
     def pause(self, run: str, reason: str | None) -> steer.Pausing:
-        from evalfleet.operations import steer
         from evalfleet.operations.home import opened_for_writing
+        from evalfleet.operations.runs import steer
 
         with opened_for_writing(self._settings.home, run) as (store, found):
             return steer.pause(store, found, reason=reason)
@@ -72,8 +72,8 @@ class HomeRuns:
     def cancel(self, run: str) -> steer.Cancelled:
         import anyio
 
-        from evalfleet.operations import steer
         from evalfleet.operations.home import opened_for_writing
+        from evalfleet.operations.runs import steer
 
         with opened_for_writing(self._settings.home, run) as (store, found):
             return anyio.run(steer.cancel, self._settings, store, found)

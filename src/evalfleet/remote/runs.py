@@ -12,9 +12,9 @@ from evalfleet.answers.server import Me
 from evalfleet.answers.summary import Summary
 from evalfleet.answers.task_result import TaskResult
 from evalfleet.model import RunFilter
-from evalfleet.operations.runs import Listing
-from evalfleet.operations.steer import Cancelled, Pausing
-from evalfleet.operations.tasks import TaskFilter, ordered
+from evalfleet.operations.runs.run_list import Listing
+from evalfleet.operations.runs.steer import Cancelled, Pausing
+from evalfleet.operations.runs.tasks import TaskFilter, ordered
 from evalfleet.remote.http import ServerApi, part
 
 _PAGE = 1000

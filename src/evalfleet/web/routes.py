@@ -35,9 +35,9 @@ from evalfleet.answers.team import AuditPage, UserList, UserRow
 from evalfleet.model import RunState, TaskState
 from evalfleet.operations.housekeeping.pins import PinnedRun
 from evalfleet.operations.housekeeping.prune import Pruned
-from evalfleet.operations.steer import Amended, Cancelled, ChangedTasks, Pausing, Quarantine
-from evalfleet.operations.studies import MoreTrials
-from evalfleet.operations.submit import Submitted
+from evalfleet.operations.runs.steer import Amended, Cancelled, ChangedTasks, Pausing, Quarantine
+from evalfleet.operations.runs.studies import MoreTrials
+from evalfleet.operations.runs.submit import Submitted
 from evalfleet.web import params
 from evalfleet.web.context import Site
 from evalfleet.web.handlers.desktops import Desktops

@@ -15,7 +15,7 @@ from evalfleet.emulator.faults import Fault
 from evalfleet.emulator.scenario import Scenario, Times
 from evalfleet.errors import InputError, WrongState
 from evalfleet.layout import Home
-from evalfleet.operations import pools as commands
+from evalfleet.operations.machines import pools as commands
 from evalfleet.pools.cloud.problems import Refusal
 
 pytestmark = pytest.mark.anyio

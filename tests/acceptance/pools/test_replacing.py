@@ -12,7 +12,7 @@ from tests.support.web_site import NAME, Site, site
 
 from evalfleet.emulator.scenario import Scenario
 from evalfleet.model import HostWork
-from evalfleet.operations import pools as commands
+from evalfleet.operations.machines import pools as commands
 
 pytestmark = pytest.mark.anyio
 ONE, TWO, THREE = "evalfleet-1", "evalfleet-2", "evalfleet-3"

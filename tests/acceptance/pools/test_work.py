@@ -14,7 +14,7 @@ from tests.support.web_site import NAME, Site, site
 
 from evalfleet.core.hosts.lifecycle import HOUR_S
 from evalfleet.model import Attempt, DesiredState, Policy, Run
-from evalfleet.operations import pools as commands
+from evalfleet.operations.machines import pools as commands
 
 pytestmark = pytest.mark.anyio
 ONE, TWO = "evalfleet-1", "evalfleet-2"

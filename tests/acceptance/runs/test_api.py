@@ -20,7 +20,7 @@ from tests.support.fleet import Fleet, wait_for
 import evalfleet
 from evalfleet import api, errors
 from evalfleet.model import Verb
-from evalfleet.operations.request import ask_or_do
+from evalfleet.operations.runs.request import ask_or_do
 from evalfleet.store.open import open_reader, open_store
 from evalfleet.taskfile import row
 

@@ -14,7 +14,7 @@ from tests.support.store import cases
 from evalfleet.core.failures.judge import Pattern
 from evalfleet.errors import Owned, WrongState
 from evalfleet.model import Blame, Failure, Kind, Outcome, Policy, Run, TaskState
-from evalfleet.operations.rejudge import Change, rejudge, review
+from evalfleet.operations.runs.rejudge import Change, rejudge, review
 from evalfleet.store.open import open_store
 from evalfleet.store.store import Store
 

@@ -13,7 +13,7 @@ from evalfleet.benchmarks import registry, submission
 from evalfleet.benchmarks.base import BenchmarkOptions, Selection
 from evalfleet.benchmarks.miniwob.benchmark import Miniwob
 from evalfleet.errors import InputError
-from evalfleet.operations.submit import benchmark_submission
+from evalfleet.operations.runs.submit import benchmark_submission
 
 
 class Picky(Miniwob):

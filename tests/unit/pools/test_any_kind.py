@@ -18,7 +18,7 @@ from evalfleet.cli import main as entry
 from evalfleet.errors import InputError, Refused
 from evalfleet.layout import Home
 from evalfleet.model import Pool, PoolHost
-from evalfleet.operations import pools
+from evalfleet.operations.machines import pools
 from evalfleet.pools.kinds import registry
 from evalfleet.pools.machine.keys import fresh_host_key
 from evalfleet.store.open import open_store

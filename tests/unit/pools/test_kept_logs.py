@@ -13,9 +13,9 @@ import pytest
 from evalfleet.hosts.late_redaction import without_credentials
 from evalfleet.layout import Home
 from evalfleet.pools.cloud.problems import Action, Cause, Problem, Refusal
-from evalfleet.pools.machine import kept_logs
-from evalfleet.pools.machine.kept_logs import keep, kept, read_all
-from evalfleet.pools.machine.logs import MachineLogs
+from evalfleet.pools.machine.logs import kept as kept_logs
+from evalfleet.pools.machine.logs.kept import keep, kept, read_all
+from evalfleet.pools.machine.logs.logs import MachineLogs
 
 pytestmark = pytest.mark.anyio
 

@@ -16,7 +16,7 @@ from evalfleet import config
 from evalfleet.core.hosts.health import Patience
 from evalfleet.errors import InputError, WrongState
 from evalfleet.model import Outcome
-from evalfleet.operations import pools
+from evalfleet.operations.machines import pools
 from evalfleet.store.open import open_store
 
 pytestmark = pytest.mark.anyio

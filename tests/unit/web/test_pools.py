@@ -121,7 +121,7 @@ async def test_kinds_of_pools_are_listed_with_the_options_that_they_take(
     monkeypatch.setattr(plugins, "installed", lambda group: {"moon": broken} if group == registry.GROUP else {})
     found = {row.pop("name"): row for row in (await client.get("backends"))["backends"]}
     assert list(found) == [
-        *("ssh", "azure-vm", "azure-batch", "azure-ml", "azure-ml-instance", "tiers", "ray"),
+        *("ssh", "azure-vm", "azure-batch", "azure-ml", "azure-ml-instance", "tiers", "ray", "slurm"),
         "moon",
     ]
     assert found["ssh"] == {

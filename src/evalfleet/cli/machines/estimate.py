@@ -31,7 +31,7 @@ def command(
     """Plan a run of this many tasks on this many workers."""
     from evalfleet import config
     from evalfleet.cli.machines.plan import command as plan
-    from evalfleet.operations.offers import seller
+    from evalfleet.operations.machines.offers import seller
 
     click.echo("evalfleet: `estimate` is called `plan --tasks N` now; this name goes with the next version", err=True)
     cloud = seller(config.load(home), backend)

@@ -17,7 +17,7 @@ from evalfleet.cli.shared.options import home_option, json_option
 def show_sizes(backend: str | None, region: str | None, as_json: bool, home: str | None) -> None:
     """Show machine sizes: cores, memory, whether KVM works inside, price."""
     from evalfleet import config
-    from evalfleet.operations.offers import seller, sizes
+    from evalfleet.operations.machines.offers import seller, sizes
 
     settings = config.load(home)
     found = sizes(settings, seller(settings, backend), region)
@@ -54,7 +54,7 @@ def show_prices(
     The package contains dated on-demand prices; --refresh adds spot prices and needs no account.
     """
     from evalfleet import config
-    from evalfleet.operations.offers import prices, seller
+    from evalfleet.operations.machines.offers import prices, seller
 
     def say(text: str) -> None:
         click.echo(text, err=True)
@@ -99,7 +99,7 @@ def show_quota(
     Stopped (deallocated) machines count like running ones.
     """
     from evalfleet import config
-    from evalfleet.operations.offers import quotas, seller
+    from evalfleet.operations.machines.offers import quotas, seller
 
     settings = config.load(home)
     cloud = seller(settings, backend)

@@ -38,7 +38,7 @@ def command(dry_run: bool, owners: tuple[str, ...], force: bool, as_json: bool, 
     import anyio
 
     from evalfleet import config
-    from evalfleet.operations.reap import reap
+    from evalfleet.operations.machines.reap import reap
     from evalfleet.store.open import open_store
 
     settings = config.load(home)

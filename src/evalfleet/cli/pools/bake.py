@@ -30,7 +30,7 @@ def command(name: str | None, worker: str | None, image: str, as_json: bool, hom
     from evalfleet.cli.pools.shared.apply import meant
     from evalfleet.errors import WrongState
     from evalfleet.model import HostState
-    from evalfleet.operations.pools import machines
+    from evalfleet.operations.machines.pools import machines
     from evalfleet.pools.cloud.images import bake
     from evalfleet.store.open import open_store
 

@@ -38,7 +38,7 @@ def scale(
     machines. Exit codes: 0 done; 3 not all done.
     """
     from evalfleet.cli.pools.shared.apply import ordered
-    from evalfleet.operations import pools
+    from evalfleet.operations.machines import pools
 
     if name is not None and workers is None and name.isdecimal():
         name, workers = None, int(name)
@@ -61,7 +61,7 @@ def stop(name: str | None, worker: str | None, force: bool, as_json: bool, home:
     codes: 0 done; 3 not all done.
     """
     from evalfleet.cli.pools.shared.apply import ordered
-    from evalfleet.operations import pools
+    from evalfleet.operations.machines import pools
 
     return ordered(lambda store, pool: pools.stop(store, pool, worker, force=force), name, home=home, as_json=as_json)
 
@@ -77,7 +77,7 @@ def start(name: str | None, worker: str | None, as_json: bool, home: str | None)
     NAME may be left out when there is one pool. Exit codes: 0 ready; 3 not all are.
     """
     from evalfleet.cli.pools.shared.apply import ordered
-    from evalfleet.operations import pools
+    from evalfleet.operations.machines import pools
 
     return ordered(lambda store, pool: pools.start(store, pool, worker), name, home=home, as_json=as_json)
 
@@ -95,7 +95,7 @@ def settle(name: str | None, again: bool, as_json: bool, home: str | None) -> in
     """
     from evalfleet import config
     from evalfleet.cli.pools.shared.apply import made_true, meant
-    from evalfleet.operations.pools import Order
+    from evalfleet.operations.machines.pools import Order
     from evalfleet.store.open import open_store
 
     settings = config.load(home)

@@ -33,7 +33,7 @@ def command(name: str, backend: str | None, replace: bool, as_json: bool, home: 
     """
     from evalfleet import config
     from evalfleet.cli.pools.shared.apply import made_true
-    from evalfleet.operations.pools import Order, create
+    from evalfleet.operations.machines.pools import Order, create
     from evalfleet.pools.kinds.registry import kind_of, with_members
     from evalfleet.report.text import count
     from evalfleet.store.open import open_store

@@ -51,7 +51,7 @@ def _forget(settings: Settings, store: Store, pool: Pool, *, as_json: bool) -> N
     import anyio
 
     from evalfleet.answers.pools import DeletedPool
-    from evalfleet.operations.pools import delete, leave
+    from evalfleet.operations.machines.pools import delete, leave
 
     delete(store, pool)
     left = anyio.run(leave(settings, store, pool))
@@ -68,7 +68,7 @@ def _end(
 ) -> int:
     from evalfleet.cli.pools.shared.apply import made_true
     from evalfleet.errors import InputError
-    from evalfleet.operations.pools import delete, machines, require_account
+    from evalfleet.operations.machines.pools import delete, machines, require_account
     from evalfleet.report.text import count
 
     require_account(settings, pool)

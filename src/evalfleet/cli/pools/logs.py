@@ -92,7 +92,7 @@ def _machine_logs(
 
     from evalfleet import config
     from evalfleet.cli.pools.shared.machine_logs import MachineLogPrinter, pool_of
-    from evalfleet.operations.machine_logs import targets
+    from evalfleet.operations.machines.machine_logs import targets
 
     settings = config.load(home)
     with opened(home) as (reader, pools):

@@ -28,7 +28,7 @@ def command(name: str | None, benchmark: str | None, wheels: Path | None, as_jso
     from evalfleet.cli.machines.prepare import on_hosts
     from evalfleet.cli.pools.shared.apply import made_true
     from evalfleet.cli.pools.shared.pools import chosen
-    from evalfleet.operations.pools import Order, amend
+    from evalfleet.operations.machines.pools import Order, amend
     from evalfleet.pools.kinds.registry import creates_machines
     from evalfleet.store.open import open_store
 

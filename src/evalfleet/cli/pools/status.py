@@ -16,7 +16,7 @@ def list_pools(as_json: bool, home: str | None) -> None:
     """List the pools."""
     from evalfleet import config
     from evalfleet.answers.pools import PoolList
-    from evalfleet.operations.pools import status
+    from evalfleet.operations.machines.pools import status
     from evalfleet.report.pools import pool_count
 
     settings = config.load(home)
@@ -45,7 +45,7 @@ def show(name: str | None, probe: bool, as_json: bool, home: str | None) -> int:
     """
     from evalfleet import config
     from evalfleet.cli.pools.shared.table import page, unanswered
-    from evalfleet.operations.pools import status
+    from evalfleet.operations.machines.pools import status
 
     settings = config.load(home)
     with opened(home) as (reader, pools):
@@ -54,7 +54,7 @@ def show(name: str | None, probe: bool, as_json: bool, home: str | None) -> int:
         if probe:
             import anyio
 
-            from evalfleet.operations.probe import probed
+            from evalfleet.operations.machines.probe import probed
 
             answer = anyio.run(probed, settings, reader, pool)
         else:

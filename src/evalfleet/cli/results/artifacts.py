@@ -28,7 +28,7 @@ def command(run: str, key: str, path: str | None, number: int | None, as_json: b
     from evalfleet import config
     from evalfleet.core.retention import Part
     from evalfleet.layout import Home
-    from evalfleet.operations.attempt_files import artifacts, find_attempt, read_artifact
+    from evalfleet.operations.runs.attempt_files import artifacts, find_attempt, read_artifact
     from evalfleet.report import text
     from evalfleet.report.reader import opened_run
     from evalfleet.report.removed import removal_of

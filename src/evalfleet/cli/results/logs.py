@@ -17,7 +17,7 @@ from evalfleet.core.retention import Part
 from evalfleet.errors import NotFound
 from evalfleet.layout import Home
 from evalfleet.model import Attempt, Run
-from evalfleet.operations.attempt_files import STREAMS, Tail, find_attempt
+from evalfleet.operations.runs.attempt_files import STREAMS, Tail, find_attempt
 from evalfleet.report.reader import opened_run
 from evalfleet.report.removed import removal_of
 from evalfleet.store.reader import StoreReader

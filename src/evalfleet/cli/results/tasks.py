@@ -12,7 +12,7 @@ from evalfleet.answers.task_result import TaskResult
 from evalfleet.cli.shared.document import print_document
 from evalfleet.cli.shared.options import home_option, json_option, run_argument, runs_of, server_option
 from evalfleet.model import TaskState
-from evalfleet.operations.tasks import SORTS, task_filter
+from evalfleet.operations.runs.tasks import SORTS, task_filter
 from evalfleet.report import text
 from evalfleet.report.terminal import lines
 from evalfleet.report.terminal.lines import UNCUT, Column, Line, Span, Style, line, table, wrap

@@ -22,7 +22,7 @@ def command(folder: str, format: str, name: str | None, as_json: bool, home: str
     No task is run. The same results are imported only once.
     """
     from evalfleet import config
-    from evalfleet.operations.import_results import import_folder
+    from evalfleet.operations.runs.import_results import import_folder
     from evalfleet.report import text
 
     done = import_folder(config.load(home), folder, format, name)

@@ -18,7 +18,7 @@ from evalfleet.report.terminal.lines import Column, Span, Style, columns, line, 
 
 if TYPE_CHECKING:
     from evalfleet.model import Outcome
-    from evalfleet.operations.rejudge import Change, Rejudged
+    from evalfleet.operations.runs.rejudge import Change, Rejudged
     from evalfleet.report.terminal.lines import Line
 
 _NONE = "-"
@@ -35,7 +35,7 @@ def command(run: str, dry_run: bool, as_json: bool, home: str | None) -> None:
     Nothing is run, and verdicts stay as they are. Tasks move between failed and held where the blame of the attempt that
     decided them moves to or from the task. A run that is being driven is refused (exit code 3).
     """
-    from evalfleet.operations.rejudge import judge_run
+    from evalfleet.operations.runs.rejudge import judge_run
 
     settings = config.load(home)
     judged = judge_run(settings, run, dry_run=dry_run)

@@ -40,7 +40,7 @@ def command(
     from evalfleet.engine.controller import reopen
     from evalfleet.errors import Refused
     from evalfleet.operations.home import opened_for_writing
-    from evalfleet.operations.steer import retry_and_own
+    from evalfleet.operations.runs.steer import retry_and_own
     from evalfleet.report.summary import summarise
     from evalfleet.report.text import count as counted
 

@@ -26,7 +26,7 @@ from evalfleet.report.text import count, printable
 
 if TYPE_CHECKING:
     from evalfleet.model import Run
-    from evalfleet.operations.submit import Submitted
+    from evalfleet.operations.runs.submit import Submitted
 
 
 @click.command("run")
@@ -89,8 +89,8 @@ def command(
     from evalfleet.cli.runs.shared.serve_beside import page_beside
     from evalfleet.cli.shared.drive import Show, drive_and_report
     from evalfleet.engine.controller import take
-    from evalfleet.operations.ownership import ownership
-    from evalfleet.operations.submit import RunOptions, require_secrets, submit
+    from evalfleet.operations.runs.ownership import ownership
+    from evalfleet.operations.runs.submit import RunOptions, require_secrets, submit
     from evalfleet.store.home.place import url_of
     from evalfleet.store.open import open_store
 

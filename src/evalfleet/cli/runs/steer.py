@@ -19,7 +19,7 @@ from evalfleet.cli.shared.options import (
     server_option,
 )
 from evalfleet.model import RunState
-from evalfleet.operations import steer
+from evalfleet.operations.runs import steer
 from evalfleet.report.text import count, money
 
 _worker_argument = click.argument("worker", metavar="WORKER|HOST")

@@ -55,7 +55,7 @@ def command(
     from evalfleet import config
     from evalfleet.cli.studies.shared.drive import drive_study
     from evalfleet.cli.studies.shared.text import plan
-    from evalfleet.operations import studies
+    from evalfleet.operations.runs import studies
     from evalfleet.report.text import printable
     from evalfleet.store.open import open_store
 

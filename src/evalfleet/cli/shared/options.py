@@ -110,7 +110,7 @@ project_option = click.option("--project", metavar="NAME", help="Project of the 
 def _tags(_ctx: click.Context, _param: click.Parameter, words: tuple[str, ...]) -> dict[str, str]:
     if not words:
         return {}
-    from evalfleet.operations.ownership import tags_of
+    from evalfleet.operations.runs.ownership import tags_of
 
     return tags_of(words)
 

@@ -12,8 +12,8 @@ from evalfleet.cli.shared.options import home_option, json_option
 from evalfleet.cli.shared.output import lasting
 from evalfleet.cli.studies.shared.names import study_argument, written_study
 from evalfleet.model import Run
-from evalfleet.operations import steer, studies
-from evalfleet.operations.steer import Changed
+from evalfleet.operations.runs import steer, studies
+from evalfleet.operations.runs.steer import Changed
 from evalfleet.store.store import Store
 
 

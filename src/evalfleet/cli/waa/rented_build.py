@@ -25,8 +25,8 @@ from evalfleet.errors import EvalfleetError, InputError, Owned, RunOver, WrongSt
 from evalfleet.files.base import read
 from evalfleet.files.home import home_files
 from evalfleet.model import RunState
-from evalfleet.operations import image_build, pools
-from evalfleet.operations.image_build import BuildPool
+from evalfleet.operations.machines import image_build, pools
+from evalfleet.operations.machines.image_build import BuildPool
 from evalfleet.pools.cloud.images import bake
 from evalfleet.pools.cloud.waits import told_to
 from evalfleet.report.reader import opened_run

@@ -18,7 +18,7 @@ from evalfleet.daemon.alerts.access import Access, Claim
 from evalfleet.daemon.alerts.state import ACTED, fold
 from evalfleet.errors import EvalfleetError, NotFound
 from evalfleet.model import DesiredState, HostState, JsonObject, PoolHost, Verb
-from evalfleet.operations.request import ask_or_do
+from evalfleet.operations.runs.request import ask_or_do
 from evalfleet.store.reader import StoreReader
 from evalfleet.store.store import Store
 

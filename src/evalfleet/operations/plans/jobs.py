@@ -55,7 +55,7 @@ def jobs_of_benchmark(name: str, given: Mapping[str, Any], settings: Settings) -
     from evalfleet.benchmarks import registry
     from evalfleet.benchmarks.base import ChoosesTasks, OwnAgents, Selection
     from evalfleet.benchmarks.selection import choose
-    from evalfleet.operations import submit
+    from evalfleet.operations.runs import submit
 
     submit.require_benchmark(name)
     wrong = next((word for word in given if word not in SELECTS), None)

@@ -17,7 +17,7 @@ from evalfleet.core.plan.fleet import Offer, StartPrior, Starts
 from evalfleet.core.plan.simulation import Draws, Spread, Work
 from evalfleet.errors import EvalfleetError, InputError
 from evalfleet.layout import Home
-from evalfleet.operations.offers import Seller, seller
+from evalfleet.operations.machines.offers import Seller, seller
 from evalfleet.operations.plans.history import History, history_of
 from evalfleet.operations.plans.jobs import Planned
 from evalfleet.pools.cloud.catalogue import SideCosts

@@ -16,11 +16,11 @@ from evalfleet.pools.cloud.protocol import ExplainsReach, RunsJobs
 from evalfleet.pools.cloud.records import LABEL_OWNER, LABEL_WORKER, MachineView, Verb
 from evalfleet.pools.cloud.waits import QUIET_S
 from evalfleet.pools.context import PoolContext
-from evalfleet.pools.machine.checks import CheckFailed, TimedChecks
 from evalfleet.pools.machine.creation import MachineCreation
 from evalfleet.pools.machine.deadline import MachineDeadline, Unprotected
 from evalfleet.pools.machine.facts import facts_of, keeps_box
-from evalfleet.pools.machine.failure_logs import FailureLogs
+from evalfleet.pools.machine.logs.failures import FailureLogs
+from evalfleet.pools.machine.readiness.checks import CheckFailed, TimedChecks
 from evalfleet.pools.machine.record import OPERATION_S, SLOW_S, Failed, MachineRecord
 
 PATIENCE = 20  # refused looks and orders in a row, each after a longer pause
@@ -266,10 +266,10 @@ class MachineController:
     def _checks(self) -> TimedChecks:
         # They bring SSH or cryptography, which stopping and deleting do without.
         if self._context.mailbox is not None:
-            from evalfleet.pools.machine.pilot_readiness import PilotChecks
+            from evalfleet.pools.machine.readiness.pilot import PilotChecks
 
             return PilotChecks(self._context, self._record, self._context.mailbox)
-        from evalfleet.pools.machine.readiness import ReadinessChecks
+        from evalfleet.pools.machine.readiness.readiness import ReadinessChecks
 
         return ReadinessChecks(self._context, self._record)
 

@@ -22,7 +22,7 @@ from evalfleet.hosts.attempt_files import open_socket
 from evalfleet.hosts.local.backend import HOST as HERE
 from evalfleet.layout import Home
 from evalfleet.model import LIVE_ATTEMPT_STATES, Attempt, Run, Task
-from evalfleet.operations.attempt_files import collected
+from evalfleet.operations.runs.attempt_files import collected
 from evalfleet.pools.kinds import registry
 from evalfleet.report.removed import removal_of
 from evalfleet.report.summary import task_result

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from evalfleet.operations import machine_logs
-from evalfleet.operations.machine_logs import Target
+from evalfleet.operations.machines import machine_logs
+from evalfleet.operations.machines.machine_logs import Target
 from evalfleet.web import params
 from evalfleet.web.answers import told
 from evalfleet.web.context import Handlers

@@ -12,7 +12,7 @@ from evalfleet.config.file import Duration
 from evalfleet.config.pools import Dollars, Least, Machines, PoolOptions
 from evalfleet.errors import InputError, Refused
 from evalfleet.model import Pool
-from evalfleet.operations import pools
+from evalfleet.operations.machines import pools
 from evalfleet.pools.kinds import registry
 from evalfleet.pools.kinds.base import HasMembers
 from evalfleet.store.store import Store

@@ -15,8 +15,8 @@ from evalfleet.benchmarks.base import BenchmarkOptions
 from evalfleet.daemon.alerts.channels import ChannelSender, trial
 from evalfleet.errors import InputError, Refused
 from evalfleet.model import Run, RunState
-from evalfleet.operations import steer, submit
-from evalfleet.operations.submit import RunOptions
+from evalfleet.operations.runs import steer, submit
+from evalfleet.operations.runs.submit import RunOptions
 from evalfleet.store.store import Store
 from evalfleet.taskfile.part import Part, part_of
 from evalfleet.validation import checked_priority

@@ -19,8 +19,8 @@ from evalfleet.daemon.alerts import state as alerts
 from evalfleet.model import RunFilter, RunState, TaskState
 from evalfleet.operations.benchmarks import listed
 from evalfleet.operations.controllers import controller_list
-from evalfleet.operations.ownership import tags_of
-from evalfleet.operations.pools import backends, status
+from evalfleet.operations.machines.pools import backends, status
+from evalfleet.operations.runs.ownership import tags_of
 from evalfleet.report.pools import pool_count
 from evalfleet.report.terminal.events import event_row
 from evalfleet.store.reader import StoreReader

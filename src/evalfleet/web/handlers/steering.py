@@ -11,7 +11,7 @@ from aiohttp import web
 
 from evalfleet.errors import Refused
 from evalfleet.model import Run
-from evalfleet.operations.steer import Changed
+from evalfleet.operations.runs.steer import Changed
 from evalfleet.store.store import Store
 from evalfleet.web.answers import told
 from evalfleet.web.context import Site, bearer_of

@@ -11,8 +11,8 @@ from aiohttp import web
 from evalfleet.answers.studies import StudyList, SubmittedStudy
 from evalfleet.errors import InputError
 from evalfleet.model import Run, RunState
-from evalfleet.operations import steer, studies
-from evalfleet.operations.studies import StudyOptions
+from evalfleet.operations.runs import steer, studies
+from evalfleet.operations.runs.studies import StudyOptions
 from evalfleet.report.studies.study import find_study, study_facts, study_rows
 from evalfleet.store.store import Store
 from evalfleet.tune.study import Study

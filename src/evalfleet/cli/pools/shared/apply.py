@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from evalfleet.config import Settings
     from evalfleet.model import Pool, PoolHost
-    from evalfleet.operations.pools import Order
+    from evalfleet.operations.machines.pools import Order
     from evalfleet.store.store import Store
 
 NOT_REACHED = 3
@@ -54,7 +54,7 @@ def ordered(order: Callable[[Store, Pool], Order], name: str | None, *, home: st
     """Change the desired state of a pool of VMs, or of one machine, and reconcile; see `meant` and `made_true`."""
     from evalfleet import config
     from evalfleet.cli.pools.shared.table import page
-    from evalfleet.operations.pools import require_account, status
+    from evalfleet.operations.machines.pools import require_account, status
     from evalfleet.pools.kinds.base import HasMembers
     from evalfleet.pools.kinds.registry import kind_of
     from evalfleet.store.open import open_store
@@ -80,7 +80,7 @@ def made_true(settings: Settings, store: Store, order: Order, *, as_json: bool) 
 
     from evalfleet.cli.pools.shared.table import page
     from evalfleet.daemon.alerts.beside import alerts_beside
-    from evalfleet.operations.pools import reconcile
+    from evalfleet.operations.machines.pools import reconcile
     from evalfleet.pools.cloud.waits import told_to
 
     teller = Teller(quiet=as_json)

@@ -17,8 +17,8 @@ from evalfleet.cli.shared.document import print_document
 from evalfleet.errors import BackendError, EvalfleetError
 from evalfleet.hosts.base import single_error
 from evalfleet.model import Pool
-from evalfleet.operations import machine_logs
-from evalfleet.operations.machine_logs import Target
+from evalfleet.operations.machines import machine_logs
+from evalfleet.operations.machines.machine_logs import Target
 from evalfleet.store.reader import StoreReader
 
 LOST = 3

@@ -13,7 +13,7 @@ from evalfleet.cli.shared.options import gathered
 if TYPE_CHECKING:
     from evalfleet.config import Settings
     from evalfleet.model import Run
-    from evalfleet.operations.submit import Submitted
+    from evalfleet.operations.runs.submit import Submitted
     from evalfleet.store.store import Store
     from evalfleet.taskfile import Submission
 
@@ -86,8 +86,8 @@ def submit_on_own(
     from evalfleet.cli.shared.account_checks import may_buy
     from evalfleet.config.pools import PoolOptions, given
     from evalfleet.errors import InputError
-    from evalfleet.operations.pools import amend
-    from evalfleet.operations.submit import RunOptions, submit
+    from evalfleet.operations.machines.pools import amend
+    from evalfleet.operations.runs.submit import RunOptions, submit
     from evalfleet.pools.kinds import registry
 
     assert machines.backend is not None

@@ -153,7 +153,7 @@ def _of_benchmark(
 ) -> Submission:
     from evalfleet.benchmarks import registry
     from evalfleet.cli.runs.shared.tasks_file import keys_in
-    from evalfleet.operations.submit import benchmark_options, benchmark_submission, require_benchmark
+    from evalfleet.operations.runs.submit import benchmark_options, benchmark_submission, require_benchmark
 
     require_benchmark(name)
     file: str | None = chosen.pop("tasks_file", None)

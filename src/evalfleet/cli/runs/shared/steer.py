@@ -10,7 +10,7 @@ from evalfleet.cli.shared.document import print_answer
 from evalfleet.errors import Refused
 from evalfleet.model import Run, TaskState
 from evalfleet.operations.home import opened_for_writing
-from evalfleet.operations.steer import Changed, ChangedTasks
+from evalfleet.operations.runs.steer import Changed, ChangedTasks
 from evalfleet.store.store import Store
 
 C = TypeVar("C", bound=Changed)

@@ -26,10 +26,10 @@ from evalfleet.hosts.ssh.login.hosts_file import SshHostSpec
 from evalfleet.hosts.ssh.tools import CHECKS_S, INSTALL_S, first_failed, prepare_host
 from evalfleet.model import Tools
 from evalfleet.pools.context import PoolContext
-from evalfleet.pools.machine import readiness_scripts
-from evalfleet.pools.machine.checks import SILENCE, TimedChecks, Unwell
 from evalfleet.pools.machine.keys import STAGE, SWAP
 from evalfleet.pools.machine.reach import ssh_spec
+from evalfleet.pools.machine.readiness import scripts as readiness_scripts
+from evalfleet.pools.machine.readiness.checks import SILENCE, TimedChecks, Unwell
 from evalfleet.pools.machine.record import MachineRecord
 
 DEADLINES_S = {

@@ -8,8 +8,8 @@ from evalfleet.config import set_secrets
 from evalfleet.hosts.access import ReachableHost
 from evalfleet.pools.context import PoolContext
 from evalfleet.pools.machine.facts import facts_of
-from evalfleet.pools.machine.kept_logs import keep, read_all
-from evalfleet.pools.machine.logs import machine_logs
+from evalfleet.pools.machine.logs.kept import keep, read_all
+from evalfleet.pools.machine.logs.logs import machine_logs
 from evalfleet.pools.machine.reach import ssh_spec
 from evalfleet.pools.machine.record import MachineRecord
 from evalfleet.store.store import Store

@@ -13,8 +13,8 @@ from evalfleet import config
 from evalfleet.engine.trials import submit_study
 from evalfleet.errors import InputError, NotFound
 from evalfleet.model import Run, Verb
-from evalfleet.operations import steer
-from evalfleet.operations.ownership import ownership
+from evalfleet.operations.runs import steer
+from evalfleet.operations.runs.ownership import ownership
 from evalfleet.store.reader import StoreReader
 from evalfleet.store.store import Store
 from evalfleet.taskfile.row import Problem, gpu_places

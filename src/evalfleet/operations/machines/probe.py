@@ -11,7 +11,7 @@ from evalfleet.benchmarks.base import Guests
 from evalfleet.benchmarks.screens import guest_orders, guests_of
 from evalfleet.hosts.probe import LIMIT_S, probe
 from evalfleet.model import JsonObject, Pool
-from evalfleet.operations.pools import status
+from evalfleet.operations.machines.pools import status
 from evalfleet.pools.kinds import registry
 from evalfleet.pools.kinds.base import AsksHosts
 from evalfleet.store.home.facts import identified

@@ -14,7 +14,7 @@ from msgspec import Struct
 from evalfleet.errors import EvalfleetError
 from evalfleet.hosts.late_redaction import without_credentials
 from evalfleet.layout import Home
-from evalfleet.pools.machine.logs import MachineLogs
+from evalfleet.pools.machine.logs.logs import MachineLogs
 
 LIMIT_CHARS = 256_000  # of one log: its end
 MOST_LOGS = 12  # of one machine

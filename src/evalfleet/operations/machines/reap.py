@@ -11,7 +11,7 @@ from evalfleet.config import Settings
 from evalfleet.errors import InputError, NotFound
 from evalfleet.layout import Home
 from evalfleet.model import Pool
-from evalfleet.operations.pools import Order, reconcile
+from evalfleet.operations.machines.pools import Order, reconcile
 from evalfleet.pools.busy import waiting
 from evalfleet.pools.cloud import reaper
 from evalfleet.pools.cloud.protocol import Cloud, CloudProvider, ListsBoxes

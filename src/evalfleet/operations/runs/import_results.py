@@ -38,7 +38,7 @@ from evalfleet.model import (
     TaskState,
     Verdict,
 )
-from evalfleet.operations.ownership import ownership
+from evalfleet.operations.runs.ownership import ownership
 from evalfleet.store.attempts.records import Claim, Finish, Progress
 from evalfleet.store.open import open_store
 from evalfleet.store.store import Store

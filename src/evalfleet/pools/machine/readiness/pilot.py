@@ -17,8 +17,8 @@ from evalfleet.core.hosts.lifecycle import Power
 from evalfleet.errors import BackendError, HostRefused, HostUnreachable
 from evalfleet.pools.cloud.protocol import RunsJobs
 from evalfleet.pools.context import PoolContext
-from evalfleet.pools.machine.checks import TimedChecks, Unwell
 from evalfleet.pools.machine.mailbox import Mailbox
+from evalfleet.pools.machine.readiness.checks import TimedChecks, Unwell
 from evalfleet.pools.machine.record import MachineRecord
 
 

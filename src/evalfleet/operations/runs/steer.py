@@ -17,7 +17,7 @@ from evalfleet import config
 from evalfleet.engine import controller
 from evalfleet.errors import InputError, Refused
 from evalfleet.model import JsonObject, Run, RunState, Verb
-from evalfleet.operations.request import ask_or_do
+from evalfleet.operations.runs.request import ask_or_do
 from evalfleet.report.summary import is_imported
 from evalfleet.store.store import Store
 from evalfleet.validation import checked_priority

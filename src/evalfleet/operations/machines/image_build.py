@@ -19,8 +19,8 @@ from evalfleet.files.base import AttemptFiles
 from evalfleet.files.folder import FolderFiles
 from evalfleet.files.home import home_files
 from evalfleet.model import JsonObject, Outcome, Pool, Run, Tools
-from evalfleet.operations import pools
-from evalfleet.operations.submit import RunOptions, submit
+from evalfleet.operations.machines import pools
+from evalfleet.operations.runs.submit import RunOptions, submit
 from evalfleet.pools.kinds import registry
 from evalfleet.pools.kinds.base import PoolKind
 from evalfleet.store.reader import StoreReader

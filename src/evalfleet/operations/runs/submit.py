@@ -16,8 +16,8 @@ from evalfleet.core.secret_names import warning
 from evalfleet.engine.placement.least_budget import require_budget
 from evalfleet.errors import InputError
 from evalfleet.model import Distribution, Ownership, Run, RunState
-from evalfleet.operations.ownership import ownership
-from evalfleet.operations.program_check import Programs
+from evalfleet.operations.runs.ownership import ownership
+from evalfleet.operations.runs.program_check import Programs
 from evalfleet.store.store import Store
 from evalfleet.taskfile import Submission
 from evalfleet.validation import explain, sentence, suggestion

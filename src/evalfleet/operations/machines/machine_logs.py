@@ -19,8 +19,8 @@ from evalfleet.hosts.late_redaction import without_credentials
 from evalfleet.layout import Home
 from evalfleet.model import Pool
 from evalfleet.pools.kinds import registry
-from evalfleet.pools.machine.kept_logs import LIMIT_CHARS, KeptLog, kept
-from evalfleet.pools.machine.logs import MachineLogs, machine_logs
+from evalfleet.pools.machine.logs.kept import LIMIT_CHARS, KeptLog, kept
+from evalfleet.pools.machine.logs.logs import MachineLogs, machine_logs
 from evalfleet.store.home.facts import identified
 from evalfleet.store.reader import StoreReader
 from evalfleet.validation import suggestion
