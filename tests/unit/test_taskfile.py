@@ -280,7 +280,16 @@ BAD_LINES: list[tuple[bytes, list[str]]] = [
     (b'{"key": "b\x00", "command": ["a"]}\n', ["line 1", "NUL"]),
     (b"hello\n", ["line 1", "not valid JSON"]),
     (b'{"key": "b",\n "command": ["a"]}\n', ["line 1", "does not end on this line", "one line"]),
-    (b'[{"key": "b", "command": ["a"]}]\n', ["line 1", "one object per line", "jq"]),
+    (b'[{"key": "b", "command": ["a"]}, 3]\n', ["task number 2", "expected one task"]),
+    (b'[{"key": "b", "command": ["a"]}\n', ["line 2, column 1", "not valid JSON"]),
+    (b'[{"key": "b", "key": "c", "command": ["a"]}]\n', ['"key" stands twice']),
+    (b'[{"key": "b", "command": ["a"], "payload": NaN}]\n', ['task "b"', "nan"]),
+    (b"[]\n", ["no tasks"]),
+    (b"[" * 100_000, ["nested too deeply"]),
+    (GOOD + b'[{"key": "b", "command": ["a"]}]\n', ["line 2", "one object per line", "jq"]),
+    (b'{"run": {"command": "ls"}}\n' + GOOD, ["line 1, run", "command: expected a list"]),
+    (b'{"run": {"env": {"EVALFLEET_X": "1"}}}\n' + GOOD, ["reserved"]),
+    (b'{"run": {"env": {"A": "1"}, "secrets": ["A"]}}\n' + GOOD, ["also in env"]),
     (b"3\n", ["line 1", "expected one task"]),
     (GOOD + b'{"key": "b", "payload": "' + b"x" * 10_000_000 + b'"}\n', ["line 2", "10,000,028 bytes", "1 MiB"]),
     (b'{"key": "b", "command": ["a"], "payload": ' + b"[" * 100_000 + b"\n", ["line 1", "nested too deeply"]),
@@ -418,3 +427,41 @@ def test_what_only_looks_doubled_is_taken(tmp_path: Path):
     path.write_bytes(line)
     (task,) = taskfile.load(path).tasks
     assert task.key == 'é "key": 1'
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_json_list_is_read_as_other_programs_write_it(tmp_path: Path, indent: int | None):
+    rows = [{"run": {"name": "x", "attempts": 2}}, {"key": "a", "command": ["a"]}, {"key": "b", "command": ["b"]}]
+    for name in ("tasks.json", "tasks.jsonl", "tasks"):
+        found = taskfile.load(write(tmp_path, json.dumps(rows, indent=indent), name))
+        assert (found.name, found.policy.attempts, [spec.key for spec in found.tasks]) == ("x", 2, ["a", "b"])
+    assert len(taskfile.load("-", io.BytesIO(json.dumps(rows[1:], indent=indent).encode())).tasks) == 2
+
+
+@pytest.mark.parametrize("lines", [True, False], ids=["lines", "toml"])
+def test_what_the_run_says_for_all_of_its_tasks(tmp_path: Path, lines: bool):
+    run = {"command": ["run"], "env": {"A": "1", "B": "1"}, "secrets": ["KEY"], "payload": {"x": 1, "y": 1}}
+    tasks = [
+        {"key": "plain"},
+        {"key": "own", "command": ["own"], "env": {"B": "2"}, "secrets": ["MORE"], "payload": {"y": 2}},
+        {"key": "text", "payload": "text"},
+    ]
+    if lines:
+        path = write(tmp_path, "".join(json.dumps(row) + "\n" for row in [{"run": run}, *tasks]), "t.jsonl")
+    else:
+        text = """
+            run = { command = ["run"], env = { A = "1", B = "1" }, secrets = ["KEY"], payload = { x = 1, y = 1 } }
+            task = [
+                { key = "plain" },
+                { key = "own", command = ["own"], env = { B = "2" }, secrets = ["MORE"], payload = { y = 2 } },
+                { key = "text", payload = "text" },
+            ]"""
+        path = write(tmp_path, text)
+    found = taskfile.load(path)
+    plain, own, text = found.tasks
+    assert (plain.command, plain.env, plain.secrets) == (("run",), {"A": "1", "B": "1"}, ("KEY",))
+    assert plain.payload == {"x": 1, "y": 1}
+    assert (own.command, own.env, own.secrets) == (("own",), {"A": "1", "B": "2"}, ("KEY", "MORE"))
+    assert own.payload == {"x": 1, "y": 2}
+    assert (text.command, text.payload) == (("run",), "text")
+    assert found.secrets == ("KEY", "MORE")

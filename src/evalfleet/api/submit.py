@@ -164,6 +164,9 @@ def _from_script(tasks: Iterable[Any], wanted: dict[str, Any]) -> taskfile.Submi
 
 
 def _from_file(path: Folder, wanted: dict[str, Any]) -> taskfile.Submission:
+    for word in ("command", "payload"):
+        if word in wanted:
+            raise InputError(f"{word}: is for tasks that are given here; write it under [run] of {os.fspath(path)}.")
     return _overridden(taskfile.load(path), wanted)
 
 
@@ -173,6 +176,7 @@ def _overridden(submission: taskfile.Submission, wanted: dict[str, Any]) -> task
         name, policy = row.policy(wanted)
     except row.Problem as problem:
         raise TaskFileError(f"submit: {sentence(str(problem))}") from None
-    names = [_FIELDS.get(word, word) for word in wanted if word != "name"]
+    names = [_FIELDS.get(word, word) for word in wanted if word not in ("name", *row.Defaults.__struct_fields__)]
     merged = replace(submission.policy, **{field: getattr(policy, field) for field in names})
-    return replace(submission, name=name or submission.name, policy=merged)
+    part = Part(env=wanted.get("env", {}), secrets=tuple(wanted.get("secrets", ())))
+    return part_of(replace(submission, name=name or submission.name, policy=merged), part)

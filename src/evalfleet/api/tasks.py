@@ -39,6 +39,10 @@ class Task(Struct, frozen=True, kw_only=True):
 class RunSettings(TypedDict, total=False):
     """What `submit` takes besides: the keys of `[run]` in the task file."""
 
+    command: Sequence[str]
+    env: Mapping[str, str]
+    secrets: Sequence[str]
+    payload: Any
     attempts: int
     timeout: Duration
     stall: Duration

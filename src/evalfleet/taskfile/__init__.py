@@ -101,11 +101,12 @@ def from_mappings(
         TaskFileError: as `load`; `shown` stands for the file's name.
     """
     settings = _settings(run, name, f"{shown}, [run]")
+    given = row.defaults(run)
     specs: list[TaskSpec] = []
     numbers: dict[str, int] = {}
     for number, task in enumerate(tasks, 1):
         try:
-            spec = row.from_mapping(task)
+            spec = row.from_mapping(task, given)
         except row.Problem as problem:
             key: Any = task.get("key") if isinstance(task, Mapping) else None  # pyright: ignore[reportUnnecessaryIsInstance] - it is from outside
             named = quoted(key) if isinstance(key, str) and key else f"number {number}"
@@ -136,6 +137,9 @@ def from_toml(text: str, *, folder: str, name: str, shown: str) -> Submission:
 
 def _read(file: BinaryIO, shown: str, name: str, folder: str, *, suffix: str) -> Submission:
     json_lines = suffix in _JSON_LINES or (suffix != ".toml" and _looks_like_json(file))
+    if json_lines and _is_list(file):
+        with file:
+            return _read_json_list(file, shown, name, folder)
     if json_lines:
         return _read_json_lines(file, shown, name, folder)
     with file:
@@ -159,7 +163,36 @@ def _spooled(stream: BinaryIO, shown: str) -> BinaryIO:
 def _looks_like_json(file: BinaryIO) -> bool:
     start = file.read(4096).removeprefix(_BOM).lstrip()
     file.seek(0)
-    return start.startswith((b"{", b"[{"))
+    return re.match(rb"\{|\[\s*\{", start) is not None
+
+
+def _is_list(file: BinaryIO) -> bool:
+    """Whether it begins as one JSON list, as other programs write it, and not as a line per task."""
+    start = file.read(4096).removeprefix(_BOM).lstrip()
+    file.seek(0)
+    return start.startswith(b"[")
+
+
+def _read_json_list(file: BinaryIO, shown: str, name: str, folder: str) -> Submission:
+    content = file.read(LARGEST_TOML + 1)
+    if len(content) > LARGEST_TOML:
+        raise TaskFileError(
+            f"{shown}: a list larger than {LARGEST_TOML >> 20} MiB; write one task per line (jq -c '.[]' does it)."
+        )
+    try:
+        rows: Any = json.loads(content.removeprefix(_BOM), object_pairs_hook=row.single)
+    except row.Doubled as problem:
+        raise TaskFileError(f"{shown}: {problem}.") from None
+    except UnicodeDecodeError as error:
+        raise TaskFileError(f"{shown}: not UTF-8 (byte at offset {error.start}); save the file as UTF-8.") from None
+    except json.JSONDecodeError as error:
+        raise TaskFileError(
+            f"{shown}, line {error.lineno}, column {error.colno}: not valid JSON: {error.msg}."
+        ) from None
+    except RecursionError:
+        raise TaskFileError(f"{shown}: nested too deeply.") from None
+    run = rows[0].get("run") if rows and isinstance(rows[0], dict) and rows[0].keys() == {"run"} else None
+    return from_mappings(rows if run is None else rows[1:], run, folder=folder, name=name, shown=shown)
 
 
 def _refuse_empty(shown: str) -> NoReturn:
@@ -222,8 +255,9 @@ def _parse_toml(content: bytes, shown: str) -> dict[str, Any]:
 class _JsonLines:
     """Tasks of a checked JSON Lines file, decoded anew on each iteration."""
 
-    def __init__(self, file: BinaryIO, shown: str, *, header: int) -> None:
+    def __init__(self, file: BinaryIO, shown: str, *, header: int, given: row.Defaults) -> None:
         self._file = file
+        self._given = given
         self._shown = shown
         self._header = header  # number of the line with the run's settings, or 0
         self._seen = _stamp(file)
@@ -261,7 +295,7 @@ class _JsonLines:
             if number == self._header:
                 continue
             try:
-                yield number, decode(line)
+                yield number, decode(line, self._given)
             except (row.Problem, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 _refuse_line(self._shown, number, line, error)
 
@@ -278,7 +312,7 @@ def _read_json_lines(file: BinaryIO, shown: str, name: str, folder: str) -> Subm
     try:
         header, run = _header(file, shown)
         settings = _settings(run, name, f"{shown}, line {header}, run")
-        tasks = _JsonLines(file, shown, header=header)
+        tasks = _JsonLines(file, shown, header=header, given=row.defaults(run))
         tasks.check()
     except BaseException:
         file.close()

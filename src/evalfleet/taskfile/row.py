@@ -40,7 +40,7 @@ class _RequestsRow(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 class _TaskRow(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     key: str
-    command: list[str]
+    command: list[str] | None = None  # or the run's
     domain: str | None = None
     env: dict[str, str] | None = None
     secrets: list[str] | None = None
@@ -53,8 +53,21 @@ class _TaskRow(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     gpu_env: str | None = None
 
 
+class Defaults(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
+    """What `[run]` says for all of its tasks."""
+
+    command: list[str] | None = None
+    env: dict[str, str] = {}
+    secrets: list[str] = []
+    payload: Any = None
+
+
 class _RunRow(msgspec.Struct, forbid_unknown_fields=True):
     name: str | None = None
+    command: list[str] | None = None
+    env: dict[str, str] | None = None
+    secrets: list[str] | None = None
+    payload: Any = None
     attempts: int | None = None
     timeout: Duration = None
     stall: Duration = None
@@ -80,6 +93,7 @@ class _RunRow(msgspec.Struct, forbid_unknown_fields=True):
 
 
 RUN_KEYS = frozenset(_RunRow.__struct_fields__)
+NO_DEFAULTS = Defaults()
 
 _DURATION_HINT = 'expected a duration such as "90s", "15m" or "1h30m"'
 _HINTS = {
@@ -94,8 +108,8 @@ _HINTS = {
 _decoder = msgspec.json.Decoder(_TaskRow)
 
 
-def decode_line(line: bytes) -> TaskSpec:
-    """Read one task from its JSON.
+def decode_line(line: bytes, given: Defaults = NO_DEFAULTS) -> TaskSpec:
+    """Read one task from its JSON. `given`: what the run says for all of its tasks.
 
     Raises:
         Problem: it is JSON, and not a task.
@@ -105,13 +119,13 @@ def decode_line(line: bytes) -> TaskSpec:
         row = _decoder.decode(line)
     except msgspec.ValidationError as error:
         raise Problem(_explain_task(error, msgspec.json.decode(line))) from None
-    return _spec(row)
+    return _spec(row, given)
 
 
-def decode_line_closely(line: bytes) -> TaskSpec:
+def decode_line_closely(line: bytes, given: Defaults = NO_DEFAULTS) -> TaskSpec:
     """As `decode_line`; refuses a line that says one thing twice, of which parsers take the last without a word."""
     refuse_doubles(line, msgspec.json.decode(line))
-    return decode_line(line)
+    return decode_line(line, given)
 
 
 def refuse_doubles(line: bytes, content: Any) -> None:
@@ -119,10 +133,11 @@ def refuse_doubles(line: bytes, content: Any) -> None:
     # A member that was dropped is missing when it is written again; looking closely at every line would take ten times as long.
     if len(line.strip().replace(b" ", b"")) != len(msgspec.json.encode(content).replace(b" ", b"")):
         with suppress(ValueError):  # a number of thousands of digits, which is no double
-            json.loads(line, object_pairs_hook=_single)
+            json.loads(line, object_pairs_hook=single)
 
 
-def _single(members: list[tuple[str, Any]]) -> dict[str, Any]:
+def single(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON whose members all have names of their own. Raises Doubled."""
     found = dict(members)
     if len(found) < len(members):
         names = [name for name, _ in members]
@@ -131,14 +146,21 @@ def _single(members: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def from_mapping(task: Any) -> TaskSpec:
+def from_mapping(task: Any, given: Defaults = NO_DEFAULTS) -> TaskSpec:
     """Check one task that is a mapping already. Raises Problem."""
     plain = _as_json(task)
     try:
         row = msgspec.convert(plain, _TaskRow)
     except msgspec.ValidationError as error:
         raise Problem(_explain_task(error, plain)) from None
-    return _spec(row)
+    return _spec(row, given)
+
+
+def defaults(run: Any) -> Defaults:
+    """What a run's settings, which `policy` has checked, say for all of its tasks. Raises Problem."""
+    plain = cast("dict[str, Any]", _as_json(run) if run else {})
+    found = {name: plain[name] for name in Defaults.__struct_fields__ if plain.get(name) is not None}
+    return msgspec.convert(found, Defaults) if found else NO_DEFAULTS
 
 
 def policy(run: Any) -> tuple[str | None, Policy]:
@@ -190,8 +212,24 @@ def _explain_task(error: msgspec.ValidationError, plain: Any) -> str:
     return said
 
 
-def _spec(row: _TaskRow) -> TaskSpec:
+def _with_defaults(row: _TaskRow, given: Defaults) -> _TaskRow:
+    """The task's own words go before; variables, secrets and members of the payload are joined."""
+    row.command = given.command if row.command is None else row.command
+    row.env = {**given.env, **(row.env or {})}
+    row.secrets = [*given.secrets, *(row.secrets or ())]
+    if row.payload is None:
+        row.payload = given.payload
+    elif isinstance(row.payload, dict) and isinstance(given.payload, dict):
+        row.payload = {**cast("dict[str, Any]", given.payload), **cast("dict[str, Any]", row.payload)}
+    return row
+
+
+def _spec(row: _TaskRow, given: Defaults) -> TaskSpec:
+    if given is not NO_DEFAULTS:
+        row = _with_defaults(row, given)
     key, command = row.key, row.command
+    if command is None:
+        raise Problem('"command" is missing')
     if not key or "\0" in key:
         _require_text("key", key)
     if not command or not command[0].strip() or "\0" in "".join(command):
