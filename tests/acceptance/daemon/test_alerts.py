@@ -132,7 +132,7 @@ def test_a_test_message_and_what_is_wrong_with_a_channel(fleet: Fleet, receiver:
     assert (done.returncode, "very-secret-path" in done.stdout + done.stderr) == (3, False)
     missing = fleet.command("alerts", "test", HOOK="")
     assert (missing.returncode, "HOOK" in missing.stdout) == (3, True)
-    assert "18 rules" in fleet.command("alerts").stdout
+    assert "20 rules" in fleet.command("alerts").stdout
     (fleet.folder / "evalfleet.toml").write_text('[alerts]\nwebhook = "https://hooks.example/secret"\n')
     wrong = fleet.command("alerts")
     assert (wrong.returncode, "name of a variable" in wrong.stderr) == (2, True)

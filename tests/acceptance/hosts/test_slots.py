@@ -95,7 +95,7 @@ def test_a_small_run_that_comes_later_gets_its_turns(fleet: Fleet, box: sshd.Ssh
     first, last = seen.index("small"), len(seen) - seen[::-1].index("small")
     assert seen[first:last].count("large") <= 6, seen
     waits = [event for event in fleet.events("small") if event["type"] == "worker.awaited"]
-    assert "in use by run" in waits[0]["data"]["reason"]
+    assert waits[0]["data"]["reason"] == "your runs have 1 of 1 slots"
     assert [row["busy"] for row in fleet.json("pool", "status", "lab")["hosts"]] == [0]
 
 

@@ -176,7 +176,7 @@ def test_a_reader_sees_all_and_can_change_nothing(fleet: Fleet, server: Served, 
         assert refused == 403
         for path in ("/runs/new", "/studies/new", "/pools/new"):
             view.go(path)
-            view.sees("This needs an operator")
+            view.sees("This needs another role")
             assert view.js("document.querySelectorAll('main form').length") == 0
     (fleet.folder / "gate").touch()
 

@@ -233,12 +233,12 @@ def test_the_commands_of_the_page(fleet: Fleet, tmp_path: Path) -> None:
     page = (
         (ROOT / "docs/howto/keep-files-in-object-storage.md").read_text("utf-8").replace("az://runs/", "az://images/")
     )
-    blocks = dict(re.findall(r"```(toml|sh)\n(.*?)```", page, re.DOTALL))
+    settings, commands = re.findall(r"```(?:toml\n|text\n(?=evalfleet ))(.*?)```", page, re.DOTALL)
     fleet.json("run", tasks(fleet, 2))
     with azurite(tmp_path / "azurite") as server:
         fleet.env |= azurite_environment(server)
-        (fleet.home / "config.toml").write_text(blocks["toml"])
-        for line in blocks["sh"].splitlines():
+        (fleet.home / "config.toml").write_text(settings)
+        for line in commands.splitlines():
             done = fleet.command(*line.removeprefix("evalfleet ").split())
             assert done.returncode == 0, done.stdout + done.stderr
         check_files(fleet, 2)

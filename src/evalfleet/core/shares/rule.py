@@ -68,6 +68,7 @@ class Standing(Struct, frozen=True, kw_only=True):
     slots: int  # of the pool
     share: int  # of its user
     others_live: int  # slots that other users have
+    live: int  # slots that runs of its user have
     room: int  # how many more slots the group may take now; below 0: it has that many too many
     first: int | None = None  # the priority of runs of its user that come first, where there are some
 
@@ -75,6 +76,8 @@ class Standing(Struct, frozen=True, kw_only=True):
     def words(self) -> str:
         """Why the group waits, where it does."""
         share = f"your share is {self.share} of {self.slots} slots, {self.others_live} run for others"
+        if not self.others_live and self.live:
+            share = f"your runs have {self.live} of {self.slots} slots"
         return share if self.first is None else f"{share}; your runs with priority {self.first} go first"
 
 
@@ -91,6 +94,7 @@ def standing(slots: int, groups: Sequence[Group], own: int, weights: Weights) ->
         slots=slots,
         share=share,
         others_live=sum(group.live for group in groups) - live,
+        live=live,
         room=min(share - live, allotted.groups[own] - me.live),
         first=max(above, default=None),
     )

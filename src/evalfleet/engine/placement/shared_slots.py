@@ -105,8 +105,7 @@ class SharedSlots:
         rooms = [(host.name, host.room) for host in hosts if host.room is not None]
         reasons = [reason for reason in why if reason is not None]
         if is_waiting and not any(room.free for _, room in rooms):
-            told = [_words(name, room) for name, room in rooms if room.others or room.trouble]
-            reasons += told
+            reasons += [_words(name, room) for name, room in rooms if room.others or room.trouble]
         waits = "; ".join(reasons) or None
         troubles = {f"{name}: {room.trouble}" for name, room in rooms if room.trouble is not None}
         named = None if share is None else (share.share, share.slots, share.first)

@@ -163,6 +163,8 @@ def test_where_slots_are_fewer_than_users_all_have_their_share_over_time() -> No
 def test_words_say_the_share_and_what_runs_for_others() -> None:
     found = standing(16, [_of("a", 9, live=4), _of("b", 99, live=12)], 0, Weights(users={"b": 3}))
     assert (found.room, found.words) == (0, "your share is 4 of 16 slots, 12 run for others")
+    alone = standing(4, [_of("a", 9, live=4)], 0, Weights())
+    assert alone.words == "your runs have 4 of 4 slots"
 
 
 def _waiting(name: str, user: str, at: float, priority: int = 0) -> WaitingRun:

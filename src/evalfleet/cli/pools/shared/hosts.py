@@ -64,6 +64,8 @@ def one(home: str | None, worker: str | None) -> ReachableHost:
         return present(hosts[0])
     if not hosts:
         raise _no_machines(pools)
+    from evalfleet.errors import InputError
+
     raise InputError(f"which machine? There are: {', '.join(host.name for host in hosts)}.")
 
 
