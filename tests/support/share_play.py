@@ -100,9 +100,10 @@ def while_all_wanted(*played: Played) -> tuple[float, float]:
     return max(one.begun for one in played), min(one.last_claim for one in played)
 
 
-def parts(*played: Played) -> list[float]:
-    """The part of the slot time that each had, while all wanted some."""
-    begin, end = while_all_wanted(*played)
+def parts(*played: Played, first: tuple[Played, ...] = ()) -> list[float]:
+    """The part of the slot time that each had, while all wanted some; or while those did that go `first`, before which another one
+    may not begin at all."""
+    begin, end = while_all_wanted(*(first or played))
     had = [one.slot_s(begin, end) for one in played]
     return [one / sum(had) for one in had]
 

@@ -156,7 +156,8 @@ class RunnerActor:
 
     async def retire(self) -> dict[str, Any]:
         """End the runner and remove its folder, if it has neither work nor another connection: `removed`, else `why` not."""
-        if self._sessions:
+        # A controller that lives asks again at once: one that was killed does not keep the actor.
+        if any(time.monotonic() - one.asked_at < 2 * WAIT_S for one in self._sessions.values()):
             return {"removed": False, "why": "a controller is connected"}
         return await self._remove()
 

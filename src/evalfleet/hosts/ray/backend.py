@@ -106,7 +106,7 @@ class RayBackend:
             seen = await self._connection.ask("command", name=self._actor, word="look")
         except BackendError:
             return OtherWay.SILENT
-        if seen.get("error") == "died" and (seen.get("preempted") or self.is_draining):
+        if seen.get("error") in ("died", "absent") and (seen.get("preempted") or self.is_draining):
             return OtherWay.EVICTED
         if seen.get("error") in ("died", "absent", "no_program") or seen.get("held") is False:
             return OtherWay.GONE
