@@ -421,10 +421,11 @@ class MachineController:
         await self._record.stop_meter(state=HostState.STOPPED, facts=facts, reason=facts.unwell, readiness_check=None)
 
     async def _keep_logs(self) -> None:
-        """Of a machine that is stopped because it is of no use."""
+        """Of a machine that is stopped because it is of no use. One that was given up is not asked itself: it would only be paid for
+        longer, by a run that may end meanwhile."""
         unwell = self._record.facts.unwell
         if unwell is not None:
-            said = await self._logs.told(unwell, by_login=True)
+            said = await self._logs.told(unwell, by_login=not self._record.host.forced)
             await self._record.move(facts=replace(self._record.facts, unwell=said))
 
     async def _mark_lost(self, view: MachineView | None) -> None:
