@@ -146,7 +146,8 @@ CAUSES: dict[tuple[str, ...], Callable[[Fleet, Served], None]] = {
     ("idle_pool",): idle_pool,
     ("finished",): finished,
 }
-ELSEWHERE = {"worker_lost", "image_pull", "orphans", "pool_budget"}  # tests of their own, below
+# Tests of their own: below, in faults/test_tiers.py and in runs/test_files_elsewhere.py.
+ELSEWHERE = {"worker_lost", "image_pull", "orphans", "pool_budget", "tier", "files"}
 
 
 def test_every_rule_has_a_cause():

@@ -421,8 +421,7 @@ class MachineController:
         await self._record.stop_meter(state=HostState.STOPPED, facts=facts, reason=facts.unwell, readiness_check=None)
 
     async def _keep_logs(self) -> None:
-        """Of a machine that is stopped because it is of no use. One that was given up is not asked itself: it would only be paid for
-        longer, by a run that may end meanwhile."""
+        """Of a machine that is stopped because it is of no use. One that was given up is not asked: it would be paid for longer."""
         unwell = self._record.facts.unwell
         if unwell is not None:
             said = await self._logs.told(unwell, by_login=not self._record.host.forced)
