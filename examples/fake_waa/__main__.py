@@ -88,7 +88,12 @@ def _emulator(folder: Path) -> Generator[list[str]]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder, start_new_session=True) as process:
         try:
             assert process.stdout is not None
-            yield [process.stdout.readline() for _ in range(4)]
+            exports: list[str] = []
+            for line in process.stdout:
+                exports.append(line)
+                if "SPEED" in line:  # the last line that it prints
+                    break
+            yield exports
         finally:
             process.terminate()
 
